@@ -1,0 +1,49 @@
+"""Dimension reduction that is right by default, certified and close to the hardware.
+
+Names load on first use, so ``import fastdr`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastdr.models import LinearModel as LinearModel
+    from fastdr.operators import project as project
+    from fastdr.operators import reconstruct as reconstruct
+    from fastdr.operators import reconstruction_error as reconstruction_error
+    from fastdr.pca import PCA as PCA
+    from fastdr.persistence import load as load
+    from fastdr.statistics import Moments as Moments
+    from fastdr.statistics import covariance as covariance
+    from fastdr.statistics import moments as moments
+    from fastdr.threads import get_num_threads as get_num_threads
+    from fastdr.threads import num_threads as num_threads
+    from fastdr.threads import set_num_threads as set_num_threads
+    from fastdr.validation import AccuracyWarning as AccuracyWarning
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AccuracyWarning": "validation", "LinearModel": "models", "Moments": "statistics",
+    "PCA": "pca", "covariance": "statistics", "get_num_threads": "threads",
+    "load": "persistence", "moments": "statistics", "num_threads": "threads",
+    "project": "operators", "reconstruct": "operators", "reconstruction_error": "operators",
+    "set_num_threads": "threads",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use (PEP 562)."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'fastdr' has no attribute {name!r}")
+    value = getattr(import_module(f"fastdr.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,149 @@
+"""Scatter of many rows in one pass, gathered by all threads, the same to the last bit for any
+number of them.
+
+Up to `SHARED_FEATURES` features the rows are cut into a fixed number of groups, each summed by
+one thread into a triangle of its own and merged in order. Beyond that the triangle itself is
+divided: threads pack panels of rows together, then multiply separate parts of one triangle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastdr._dense import Panel, Scatter, storage_size, strip_width
+from fastdr.sources import Rows
+from fastdr.threads import ordered_map
+from fastdr.validation import AnyArray, FloatArray, raise_not_finite
+
+PANEL = 256
+SHARED_FEATURES = 512
+_GROUPS = 16
+_GROUP_WORK = 1 << 25
+_SHARED_PANELS = 4
+_KEPT_STRIPS, _PASSING_STRIPS = 32, 48
+
+
+def middle(rows: AnyArray, integral: bool) -> FloatArray:
+    """Mean of the first rows, the point about which sums are gathered; (features,)."""
+    head = rows[:max(1, min(1024, (1 << 17) // rows.shape[1]))].astype(np.float64)
+    with np.errstate(all="ignore"):
+        shift = head[0] + (head - head[0]).mean(axis=0)
+    shift[~np.isfinite(shift)] = 0.0
+    if integral:
+        return np.rint(shift)
+    if rows.dtype.itemsize < 8 and rows.dtype.kind == "f":
+        return shift.astype(np.float32).astype(np.float64)
+    return shift
+
+
+class ScatterSum:
+    """Running scatter of row blocks; `add` blocks in order, then `finish` once.
+
+    `single` multiplies in float32 within a panel, `exact` leaves panels where they are (small
+    integers). `outside` tells afterwards that products left the range of float32.
+    """
+
+    def __init__(self, features: int, shift: FloatArray, *, single: bool, exact: bool = False,
+                 row_shift: FloatArray | None = None) -> None:
+        self.features, self.shift, self.single, self.exact = features, shift, single, exact
+        self.row_shift = row_shift
+        self._panels: list[Panel] = []
+        self._storage, self._total = self._empty()
+
+    @property
+    def outside(self) -> bool:
+        """Whether float32 products over- or underflowed."""
+        return bool(self._total.outside)
+
+    def _empty(self) -> tuple[FloatArray, Scatter]:
+        storage = np.zeros(storage_size(self.features, self.single))
+        return storage, Scatter(self.features, storage, self.shift, self.single, self.exact,
+                                self.row_shift)
+
+    def add(self, X: AnyArray, weight: FloatArray | None = None, *,
+            root: FloatArray | None = None, transposed: bool = False) -> bool:
+        """Add rows, multiplied by `root` (√weight); tell whether every value is finite."""
+        if weight is not None:
+            root = np.sqrt(weight)
+        rows = Rows(X, transposed)
+        add = self._add_shared if self.features > SHARED_FEATURES else self._add_groups
+        return add(rows, weight, root) < 0
+
+    def _add_groups(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> int:
+        work = rows.count * self.features * max(self.features, 32)
+        panels = -(-rows.count // PANEL)
+        count = max(1, min(_GROUPS, work // _GROUP_WORK, panels))
+        edges = [min(panels * i // count * PANEL, rows.count) for i in range(count + 1)]
+
+        def sum_group(index: int) -> tuple[Scatter, int]:
+            scatter = self._total if count == 1 else self._empty()[1]
+            bad = -1
+            for matrix, start, first, last in rows.pieces(edges[index], edges[index + 1]):
+                found = scatter.add_rows(matrix, first, last, _part(weight, start, rows),
+                                         _part(root, start, rows))
+                bad = found + start if bad < 0 <= found else bad
+            return scatter, bad
+
+        results = ordered_map(sum_group, count)
+        if count > 1:
+            for scatter, _ in results:
+                self._total.merge(scatter)
+        return max(bad for _, bad in results)
+
+    def _add_shared(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> int:
+        while len(self._panels) < _SHARED_PANELS:
+            self._panels.append(Panel(self._total))
+        parts, bad = _parts(-(-self.features // strip_width(self.single))), -1
+        for top in range(0, rows.count, _SHARED_PANELS * PANEL):
+            starts = range(top, min(top + _SHARED_PANELS * PANEL, rows.count), PANEL)
+            panels = self._panels[:len(starts)]
+
+            def pack(index: int, starts: range = starts, panels: list[Panel] = panels) -> int:
+                stop = min(starts[index] + PANEL, rows.count)
+                (matrix, start, first, last), = rows.pieces(starts[index], stop)
+                return self._total.pack(panels[index], matrix, first, last,
+                                        _part(weight, start, rows), _part(root, start, rows))
+
+            def multiply(index: int, panels: list[Panel] = panels) -> None:
+                self._total.add_part(panels, *parts[index])
+
+            bad = max(bad, *ordered_map(pack, len(starts)))
+            self._total.book(panels)
+            ordered_map(multiply, len(parts))
+        return bad
+
+    def finish(self, *, centred: bool = True) -> tuple[FloatArray, FloatArray]:
+        """Return (mean, scatter); without centring the mean is the shift and scatter is Z'Z.
+
+        The scatter is unpacked inside its own storage, so no second matrix is made.
+        """
+        offset = np.zeros(self.features)
+        if centred:
+            self._total.centre(offset)
+        self._total.expand()
+        self._panels.clear()
+        size = self.features
+        return self.shift + offset, self._storage[:size * size].reshape(size, size)
+
+
+def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | None:
+    return values if values is None or rows.native else values[start:]
+
+
+def _parts(strips: int) -> list[tuple[int, int, int, int]]:
+    """Cut the triangle into parts of nearly equal work: (row strips), (column strips)."""
+    return [(j, min(j + _KEPT_STRIPS, strips), i, min(i + _PASSING_STRIPS, strips))
+            for j in range(0, strips, _KEPT_STRIPS)
+            for i in range(j // _PASSING_STRIPS * _PASSING_STRIPS, strips, _PASSING_STRIPS)]
+
+
+def scatter_of(X: AnyArray, shift: FloatArray, weight: FloatArray | None, *, single: bool,
+               exact: bool) -> tuple[FloatArray, FloatArray] | None:
+    """Return (mean, scatter) of all rows, or None if float32 arithmetic cannot hold them.
+
+    Raises ValueError if a value is NaN or infinite.
+    """
+    total = ScatterSum(X.shape[1], shift, single=single, exact=exact)
+    if not total.add(X, weight):
+        raise_not_finite(X)
+    return None if total.outside else total.finish()

@@ -1,0 +1,121 @@
+"""Where rows come from: one protocol over arrays in memory, mapped files and streams of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastdr._dense import Matrix
+from fastdr.validation import AnyArray, as_matrix
+
+BLOCK_BYTES = 1 << 24
+
+
+def block_rows(features: int, itemsize: int = 8) -> int:
+    """Rows of a block of about 16 MB; at least one."""
+    return max(1, BLOCK_BYTES // max(1, features * itemsize))
+
+
+class Rows:
+    """Rows of an array as kernels see them; byte-swapped data are converted piece by piece."""
+
+    def __init__(self, array: AnyArray, transposed: bool = False) -> None:
+        self.array = array.T if transposed else array
+        self.native = array.dtype.isnative
+        self.count = self.array.shape[0]
+        self._whole = Matrix(self.array) if self.native else None
+
+    def pieces(self, first: int, last: int) -> Iterator[tuple[Matrix, int, int, int]]:
+        """Yield (matrix, row of the array it starts at, first, last) covering [first, last)."""
+        if self._whole is not None:
+            yield self._whole, 0, first, last
+            return
+        step = max(256, block_rows(self.array.shape[1]) // 256 * 256)
+        for start in range(first, last, step):
+            piece = self.array[start:min(start + step, last)]
+            yield Matrix(piece.astype(piece.dtype.newbyteorder("="))), start, 0, len(piece)
+
+
+class Source(Protocol):
+    """Rows in order, a block at a time.
+
+    ``shape`` is (rows, features), rows None while unknown; ``columns`` are names or None;
+    ``rereadable`` tells whether ``blocks`` may be called again.
+    """
+
+    @property
+    def shape(self) -> tuple[int | None, int]: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
+
+    @property
+    def columns(self) -> list[str] | None: ...  # noqa: D102
+
+    @property
+    def rereadable(self) -> bool: ...  # noqa: D102
+
+    def blocks(self) -> Iterator[AnyArray]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """A two-dimensional array, in memory or memory-mapped; never copied."""
+
+    array: AnyArray
+    columns: list[str] | None = None
+    rereadable: bool = True
+
+    @property
+    def shape(self) -> tuple[int | None, int]:
+        """Rows and features."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype as stored."""
+        return self.array.dtype
+
+    def blocks(self) -> Iterator[AnyArray]:
+        """Yield views of consecutive rows."""
+        step = block_rows(self.array.shape[1], self.array.dtype.itemsize)
+        for start in range(0, self.array.shape[0], step):
+            yield self.array[start:start + step]
+
+
+@dataclass(frozen=True)
+class BlockSource:
+    """Row blocks from a callable that opens the stream anew: files, queries, generators."""
+
+    open_blocks: Callable[[], Iterator[AnyArray]]
+    features: int
+    rows: int | None = None
+    dtype: np.dtype[Any] = np.dtype(np.float64)
+    columns: list[str] | None = None
+    rereadable: bool = True
+
+    @property
+    def shape(self) -> tuple[int | None, int]:
+        """Rows (None while unknown) and features."""
+        return self.rows, self.features
+
+    def blocks(self) -> Iterator[AnyArray]:
+        """Yield the blocks, each checked to have the stated number of features."""
+        row = 0
+        for block in self.open_blocks():
+            if block.ndim != 2 or block.shape[1] != self.features:
+                raise ValueError(f"block starting at row {row} has shape {block.shape}; expected "
+                                 f"(rows, {self.features}).")
+            yield block
+            row += len(block)
+
+
+def as_source(X: Any) -> Source:
+    """Return `X` itself if it is a Source, else an ArraySource over its array."""
+    if hasattr(X, "blocks") and hasattr(X, "rereadable"):
+        source: Source = X
+        return source
+    return ArraySource(as_matrix(X))

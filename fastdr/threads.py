@@ -1,0 +1,224 @@
+"""Thread count, the BLAS limit, and an ordered map over blocks.
+
+One pool of Python threads serves the whole library: kernels are serial and release the GIL,
+so the pool needs no OpenMP runtime, survives ``fork`` (it is made again in the child) and
+nests safely: work that is already on a pool thread runs where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
+Result = TypeVar("Result")
+
+
+class _State:
+    """What the module knows about this process; reset in a forked child."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.pool: ThreadPoolExecutor | None = None
+        self.pool_size = 0
+        self.blas: ThreadpoolController | None = None
+        self.blas_users = 0
+        self.blas_restore: Callable[[], None] | None = None
+
+
+_state = _State()
+_local = threading.local()
+_count: int | None = None
+
+
+def _after_fork() -> None:
+    global _state
+    blas, _state = _state.blas, _State()
+    _state.blas = blas
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def available_cpus() -> int:
+    """CPUs this process may use: affinity, then the cgroup quota (Linux)."""
+    try:
+        cpus = len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        cpus = os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        if quota != "max":
+            cpus = min(cpus, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass
+    return max(1, cpus)
+
+
+def _default_threads() -> int:
+    for variable in ("FASTDR_NUM_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(variable, "").split(",")[0].strip()
+        if text:
+            try:
+                return _checked(int(text))
+            except ValueError:
+                if variable == "FASTDR_NUM_THREADS":
+                    raise ValueError(f"{variable}={text!r} is not a positive integer.") from None
+    return available_cpus()
+
+
+def _checked(count: int) -> int:
+    if isinstance(count, bool) or int(count) != count or count < 1:
+        raise ValueError(f"number of threads must be a positive integer, got {count!r}.")
+    return int(count)
+
+
+def get_num_threads() -> int:
+    """Return how many threads fastdr may use in calls from this thread.
+
+    Examples
+    --------
+    >>> import fastdr
+    >>> with fastdr.num_threads(1):
+    ...     fastdr.get_num_threads()
+    1
+    """
+    global _count
+    scoped: int | None = getattr(_local, "count", None)
+    if scoped is not None:
+        return scoped
+    if _count is None:
+        _count = _default_threads()
+    return _count
+
+
+def set_num_threads(count: int | None) -> None:
+    """Set how many threads fastdr uses in this process.
+
+    Parameters
+    ----------
+    count : int or None
+        A positive number; None returns to the default: ``FASTDR_NUM_THREADS``, else
+        ``OMP_NUM_THREADS``, else the CPUs this process may run on.
+
+    Raises
+    ------
+    ValueError
+        If `count` is not a positive integer.
+
+    Notes
+    -----
+    Results do not depend on this number, not even in the last bit.
+
+    Examples
+    --------
+    >>> import fastdr
+    >>> fastdr.set_num_threads(2)
+    >>> fastdr.get_num_threads()
+    2
+    >>> fastdr.set_num_threads(None)
+    """
+    global _count
+    _count = None if count is None else _checked(count)
+
+
+@contextmanager
+def num_threads(count: int) -> Iterator[None]:
+    """Limit fastdr to `count` threads inside a ``with`` block, for the calling thread only.
+
+    Raises ValueError if `count` is not a positive integer.
+
+    Examples
+    --------
+    >>> import fastdr
+    >>> with fastdr.num_threads(1):
+    ...     C = fastdr.covariance([[0.0, 1.0], [2.0, 5.0]])
+    >>> C
+    array([[2., 4.],
+           [4., 8.]])
+    """
+    before = getattr(_local, "count", None)
+    _local.count = _checked(count)
+    try:
+        yield
+    finally:
+        _local.count = before
+
+
+@contextmanager
+def blas_limit(count: int) -> Iterator[None]:
+    """Limit the BLAS libraries of the process to `count` threads; nested users share one limit."""
+    with _state.lock:
+        if _state.blas is None:
+            from threadpoolctl import ThreadpoolController
+
+            _state.blas = ThreadpoolController()
+        if _state.blas_users == 0:
+            limiter = _state.blas.limit(limits=count, user_api="blas")
+            _state.blas_restore = limiter.restore_original_limits
+        _state.blas_users += 1
+    try:
+        yield
+    finally:
+        with _state.lock:
+            _state.blas_users -= 1
+            if _state.blas_users == 0 and _state.blas_restore is not None:
+                _state.blas_restore()
+                _state.blas_restore = None
+
+
+def _pool(workers: int) -> ThreadPoolExecutor:
+    """Return the pool, grown to `workers`; never shrunk, so running work is never cut off."""
+    with _state.lock:
+        if _state.pool is None or _state.pool_size < workers:
+            old, _state.pool = _state.pool, ThreadPoolExecutor(workers, "fastdr")
+            _state.pool_size = workers
+            if old is not None:
+                old.shutdown(wait=False)
+        return _state.pool
+
+
+def ordered_map(function: Callable[[int], Result], count: int) -> list[Result]:
+    """Return ``[function(0), …, function(count - 1)]``, computed by up to `get_num_threads()`.
+
+    The calling thread works too. Each index is taken once, results stand in index order, the
+    first exception (by index) is raised after all threads have stopped.
+    """
+    threads = min(get_num_threads(), count)
+    if threads <= 1 or getattr(_local, "working", False):
+        return [function(index) for index in range(count)]
+    results: list[Result] = [None] * count  # type: ignore[list-item]
+    errors: dict[int, BaseException] = {}
+    pending = iter(range(count))
+    take = threading.Lock()
+
+    def work() -> None:
+        _local.working = True
+        try:
+            while not errors:
+                with take:
+                    index = next(pending, None)
+                if index is None:
+                    return
+                try:
+                    results[index] = function(index)
+                except BaseException as error:
+                    errors[index] = error
+        finally:
+            _local.working = False
+
+    pool = _pool(threads - 1)
+    others = [pool.submit(work) for _ in range(threads - 1)]
+    work()
+    for other in others:
+        other.result()
+    if errors:
+        raise errors[min(errors)]
+    return results

@@ -1,0 +1,176 @@
+"""The only judge of user input: dtypes, shapes, finiteness and the words of each refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+FloatArray = NDArray[np.float64]
+AnyArray = NDArray[Any]
+
+_ALLOWED = "float64, float32, float16, bool and integers of 8 to 64 bits"
+_SCAN_BYTES = 1 << 22
+
+
+class AccuracyWarning(UserWarning):
+    """A result is returned, but it is less certain than the caller may expect."""
+
+
+def working_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Dtype of results for input of `dtype`: float32 for float16/32, float64 for the rest."""
+    return np.dtype(np.float32 if np.dtype(dtype).kind == "f" and np.dtype(dtype).itemsize < 8
+                    else np.float64)
+
+
+def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None = None) -> AnyArray:
+    """Return `X` as a two-dimensional array without copying an array that is one.
+
+    Raises TypeError for sparse input and unusable dtypes, ValueError for wrong shapes.
+    """
+    if hasattr(X, "tocsr") or hasattr(X, "todense"):
+        raise TypeError(f"{name} is sparse ({type(X).__name__}); fastdr needs a dense array here. "
+                        f"Pass {name}.toarray() if it fits in memory.")
+    array = X if isinstance(X, np.ndarray) else _array_of(X, name)
+    _check_dtype(array, name)
+    if array.ndim != 2:
+        raise ValueError(_shape_message(array, name))
+    rows, features = array.shape
+    need = "" if owner is None else f" by {owner}"
+    if rows < min_rows:
+        raise ValueError(f"Found array with {rows} sample(s) (shape={array.shape}) while a "
+                         f"minimum of {min_rows} is required{need}.")
+    if features < 1:
+        raise ValueError(f"Found array with 0 feature(s) (shape={array.shape}) while a "
+                         f"minimum of 1 is required{need}.")
+    return array
+
+
+def _array_of(X: Any, name: str) -> AnyArray:
+    """Convert lists, frames and other containers, once."""
+    if X is None or isinstance(X, str | bytes):
+        raise TypeError(f"{name} is {type(X).__name__}; expected a two-dimensional array.")
+    try:
+        array = np.asarray(X)
+    except ValueError as error:  # ragged nested sequences
+        raise ValueError(f"{name} cannot be read as a rectangular array: {error}") from None
+    if array.dtype == object:
+        try:
+            return array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            if "complex" in str(error):
+                raise ValueError(f"Complex data not supported\n{array}\n") from None
+            raise type(error)(f"{name} has values that are not numbers: {error}") from None
+    return array
+
+
+def _check_dtype(array: AnyArray, name: str) -> None:
+    dtype = array.dtype
+    if dtype.kind == "c":
+        raise ValueError(f"Complex data not supported\n{array}\n")
+    if dtype.kind not in "fiub" or (dtype.kind == "f" and dtype.itemsize > 8):
+        hint = (f"convert with {name}.astype(float)" if dtype.kind in "fOUS"
+                else "pick the numeric columns")
+        raise TypeError(f"{name} has dtype {dtype}; allowed are {_ALLOWED}: {hint}.")
+
+
+def _shape_message(array: AnyArray, name: str) -> str:
+    if array.ndim == 0:
+        return f"Expected 2D array, got scalar array instead:\narray={array}.\n{_reshape(name)}"
+    if array.ndim == 1:
+        return f"Expected 2D array, got 1D array instead:\narray={array}.\n{_reshape(name)}"
+    return (f"Found array with dim {array.ndim}, while dim <= 2 is required: {name} has shape "
+            f"{array.shape}; reshape it to (rows, features).")
+
+
+def _reshape(name: str) -> str:
+    return (f"Reshape your data either using {name}.reshape(-1, 1) if it has a single feature "
+            f"or {name}.reshape(1, -1) if it contains a single sample.")
+
+
+def as_vector(values: ArrayLike, size: int, name: str) -> FloatArray:
+    """Return `values` as a finite float64 vector of `size` entries."""
+    vector = np.ascontiguousarray(values, dtype=np.float64)
+    if vector.shape != (size,):
+        raise ValueError(f"{name} has shape {vector.shape}; expected ({size},).")
+    if not np.isfinite(vector).all():
+        raise ValueError(f"{name} contains NaN or infinity at index "
+                         f"{int(np.flatnonzero(~np.isfinite(vector))[0])}.")
+    return vector
+
+
+def as_scale(scale: ArrayLike | None, size: int) -> FloatArray | None:
+    """Return column scales: positive, finite, float64."""
+    if scale is None:
+        return None
+    vector = as_vector(scale, size, "scale")
+    if (vector <= 0).any():
+        raise ValueError(f"scale must be positive; entry {int(np.argmin(vector))} is "
+                         f"{vector.min():g}.")
+    return vector
+
+
+def as_weights(sample_weight: ArrayLike | None, rows: int) -> FloatArray | None:
+    """Return row weights: finite, not negative, not all zero; None for equal weights."""
+    if sample_weight is None:
+        return None
+    if np.ndim(sample_weight) == 0:
+        sample_weight = np.full(rows, sample_weight, dtype=np.float64)
+    weights = as_vector(sample_weight, rows, "sample_weight")
+    if (weights < 0).any():
+        raise ValueError(f"sample_weight must not be negative; row {int(np.argmin(weights))} has "
+                         f"{weights.min():g}.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for every row; give at least one positive weight.")
+    return weights
+
+
+def as_factors(components: ArrayLike, features: int, dtype: DTypeLike, name: str) -> AnyArray:
+    """Return a (k, `features`) matrix in `dtype`, contiguous by rows."""
+    matrix = np.ascontiguousarray(components, dtype=dtype)
+    if matrix.ndim != 2 or matrix.shape[1] != features:
+        raise ValueError(f"{name} has shape {matrix.shape}; expected (k, {features}).")
+    return matrix
+
+
+def output(out: AnyArray | None, shape: tuple[int, ...], dtype: DTypeLike,
+           *inputs: AnyArray) -> AnyArray:
+    """Return `out` after checking it, or a new array when it is None."""
+    if out is None:
+        return np.empty(shape, dtype)
+    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != np.dtype(dtype):
+        given = (f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray)
+                 else type(out).__name__)
+        raise ValueError(f"out is {given}; expected a {np.dtype(dtype)} array of shape {shape}.")
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError("out must be C-contiguous and writeable.")
+    if any(np.may_share_memory(out, given) for given in inputs):
+        raise ValueError("out shares memory with the input; pass a separate array.")
+    return out
+
+
+def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None = None) -> None:
+    """Raise ValueError naming the first NaN or infinity of `X`; do nothing if it has none.
+
+    Scans blocks of a few megabytes, so no mask of the whole array is made.
+    """
+    if X.dtype.kind != "f":
+        return
+    step = max(1, _SCAN_BYTES // max(1, X.shape[1] * 8))
+    first: tuple[int, int] | None = None
+    count, kind = 0, "NaN"
+    for start in range(0, X.shape[0], step):
+        bad = ~np.isfinite(X[start:start + step])
+        count += int(bad.sum())
+        if first is None and bad.any():
+            row, column = divmod(int(np.argmax(bad)), X.shape[1])
+            first = (start + row, column)
+            kind = "NaN" if np.isnan(X[first]) else "infinity"
+    if first is not None:
+        row, column = first
+        label = f"column {column}" if columns is None else f"column {column} ({columns[column]!r})"
+        raise ValueError(
+            f"Input {name} contains {kind} at row {row}, {label} ({count} non-finite "
+            f"value{'s' if count > 1 else ''} in all). Remove or impute such values first.")

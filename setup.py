@@ -1,0 +1,60 @@
+"""Build the compiled modules; everything else is in pyproject.toml."""
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+CHECKED = os.environ.get("FASTDR_CHECKED") == "1"
+X86 = platform.machine().lower() in {"x86_64", "amd64"}
+TILE_FLAGS = {"base": [], "avx2": ["-mavx2", "-mfma", "-mf16c"],
+              "avx512": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma", "-mf16c",
+                         "-mprefer-vector-width=512"]}
+UNIX = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+        "-Wno-psabi"]
+
+
+class BuildTiles(build_ext):
+    """Compile each tile file with the flags of its instruction set, then link them together."""
+
+    def build_extension(self, ext):
+        """Build `ext`; the tile objects join the extension that names them in `depends`."""
+        unix = self.compiler.compiler_type != "msvc"
+        flags = UNIX if unix else ["/O2", "/std:c11"]
+        ext.extra_compile_args = flags
+        if ext.name == "fastdr._dense":
+            ext.extra_objects = [
+                self.compiler.compile([str(source)], output_dir=self.build_temp,
+                                      include_dirs=["src_ext/tile"], macros=ext.define_macros,
+                                      extra_postargs=flags + TILE_FLAGS[isa] * unix)[0]
+                for isa, source in tiles(unix)]
+        super().build_extension(ext)
+
+
+def tiles(unix):
+    """Pairs of instruction set and file that this machine's compiler can build."""
+    names = ["base", "avx2", "avx512"] if X86 and unix else ["base"]
+    return [(name, Path("src_ext/tile") / f"tile_{name}.c") for name in names]
+
+
+def extension(source):
+    """Describe one compiled module of fastdr."""
+    macros = [("FASTDR_X86", "1")] if X86 and sys.platform != "win32" else []
+    return Extension(f"fastdr.{source.stem}", [str(source)], include_dirs=["src_ext/tile"],
+                     define_macros=macros, depends=[str(p) for p in Path("src_ext").glob("*/*")])
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(source) for source in sorted(Path("src_ext").glob("*.pyx"))],
+        include_path=["src_ext"], build_dir="build/cython", language_level=3,
+        compiler_directives={
+            "boundscheck": CHECKED, "wraparound": False, "initializedcheck": CHECKED,
+            "cdivision": not CHECKED, "freethreading_compatible": True, "autotestdict": False,
+        }),
+    cmdclass={"build_ext": BuildTiles},
+)

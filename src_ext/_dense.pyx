@@ -1,0 +1,474 @@
+"""Dense kernels: centred scatter, products with a narrow matrix, row errors, Gram action.
+
+Python hands over arrays it has checked; nothing here checks again. Every function that does
+work releases the GIL and runs on the calling thread.
+"""
+
+from cpython.buffer cimport (
+    Py_buffer, PyBUF_FORMAT, PyBUF_STRIDED, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer,
+)
+from libc.math cimport isfinite
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memmove
+
+import os
+
+cdef extern from "tile.h" nogil:
+    int FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_U8
+    Py_ssize_t FD_PANEL
+
+    ctypedef struct fd_matrix:
+        const char *data
+        ptrdiff_t rows, cols, row_step, col_step
+        int dtype
+
+    ctypedef struct fd_affine:
+        const double *col_shift
+        const double *row_shift
+        const double *row_factor
+
+    ptrdiff_t fd_triangle_offset(ptrdiff_t strip, ptrdiff_t strips, ptrdiff_t width)
+
+    ctypedef struct fd_kernels:
+        ptrdiff_t width, gram_width, strip_step
+        void pack(const fd_matrix *, ptrdiff_t, ptrdiff_t, const fd_affine *, void *, double *,
+                  double *) noexcept nogil
+        void recentre(void *, ptrdiff_t, ptrdiff_t, const double *, const double *) noexcept nogil
+        void multiply(const void *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
+                      ptrdiff_t, double *, const char *, ptrdiff_t) noexcept nogil
+        int rows_product(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
+                         ptrdiff_t, const double *, void *, void *) noexcept nogil
+        void row_errors(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
+                        const void *, ptrdiff_t, double *, void *) noexcept nogil
+        ptrdiff_t rows_work(ptrdiff_t, ptrdiff_t) noexcept nogil
+        ptrdiff_t errors_work(ptrdiff_t, ptrdiff_t) noexcept nogil
+        void gram_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
+                        void *, void *) noexcept nogil
+        ptrdiff_t gram_work(ptrdiff_t) noexcept nogil
+        double peak(ptrdiff_t) noexcept nogil
+
+    ctypedef struct fd_tile:
+        const char *name
+        fd_kernels f8, f4
+        void add_rank_one(double *, ptrdiff_t, ptrdiff_t, const double *, double) noexcept nogil
+        double read_words(const uint64_t *, ptrdiff_t) noexcept nogil
+
+    int fd_tiles(const fd_tile **found)
+
+
+cdef const fd_tile *tiles[3]
+cdef int tile_count = fd_tiles(tiles)
+cdef const fd_tile *tile
+
+
+def available_isas():
+    """Names of the instruction sets this machine can run, slowest first."""
+    return [tiles[i].name.decode() for i in range(tile_count)]
+
+
+def isa():
+    """Name of the instruction set in use."""
+    return tile.name.decode()
+
+
+def _choose(name):
+    """Use the best instruction set, or the one named by FASTDR_ISA."""
+    global tile
+    names = available_isas()
+    if name and name not in names:
+        raise ImportError(f"FASTDR_ISA={name!r} cannot run here; allowed are {', '.join(names)}.")
+    tile = tiles[names.index(name) if name else tile_count - 1]
+
+
+_choose(os.environ.get("FASTDR_ISA", ""))
+
+cdef dict CODES = {
+    ("f", 8): FD_F8, ("f", 4): FD_F4, ("f", 2): FD_F2, ("i", 1): FD_I1, ("u", 1): FD_U1,
+    ("i", 2): FD_I2, ("u", 2): FD_U2, ("i", 4): FD_I4, ("u", 4): FD_U4, ("i", 8): FD_I8,
+    ("u", 8): FD_U8, ("b", 1): FD_U1,
+}
+
+
+cdef class Matrix:
+    """A strided two-dimensional buffer of a supported native dtype; keeps its owner alive."""
+
+    cdef Py_buffer buffer
+    cdef fd_matrix x
+    cdef bint held
+
+    def __init__(self, array, bint transposed=False, bint writable=False):
+        code = CODES[array.dtype.kind, array.dtype.itemsize]
+        PyObject_GetBuffer(array, &self.buffer,
+                           (PyBUF_STRIDED if writable else PyBUF_STRIDED_RO) | PyBUF_FORMAT)
+        self.held = True
+        self.x = fd_matrix(<const char *>self.buffer.buf, self.buffer.shape[transposed],
+                           self.buffer.shape[not transposed], self.buffer.strides[transposed],
+                           self.buffer.strides[not transposed], code)
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.buffer)
+
+
+cdef class Memory:
+    """Scratch bytes, aligned to a cache line."""
+
+    cdef void *raw
+    cdef void *data
+
+    def __cinit__(self, Py_ssize_t size):
+        self.raw = malloc(size + 64)
+        if self.raw == NULL:
+            raise MemoryError(f"cannot allocate {size} bytes of scratch memory")
+        self.data = <void *>((<uintptr_t>self.raw + 63) & ~<uintptr_t>63)
+
+    def __dealloc__(self):
+        free(self.raw)
+
+
+cdef inline const fd_kernels *kernels(bint single) noexcept nogil:
+    return &tile.f4 if single else &tile.f8
+
+
+cdef inline const double *optional(const double[::1] view) noexcept nogil:
+    return NULL if view is None or view.shape[0] == 0 else &view[0]
+
+
+cdef class Panel:
+    """Up to `FD_PANEL` packed rows, with their weight, column sums and squares.
+
+    ``apart`` tells that the rows were moved to their own mean, ``sums / weight``; ``outside``
+    that their products leave the range of float32.
+    """
+
+    cdef Memory packed, totals
+    cdef double *sums
+    cdef double *squares
+    cdef Py_ssize_t rows
+    cdef double weight
+    cdef bint apart, outside
+
+    def __init__(self, Scatter owner):
+        cdef Py_ssize_t item = 4 if owner.single else 8
+        cdef Py_ssize_t step = owner.kernel.strip_step + 2 * owner.kernel.width
+        self.packed = Memory(owner.strips * step * item)
+        self.totals = Memory(2 * owner.padded * 8)
+        self.sums = <double *>self.totals.data
+        self.squares = self.sums + owner.padded
+
+
+cdef class Scatter:
+    """Running scatter of rows about their mean, gathered about a fixed shift.
+
+    Panels whose mean lies within a standard deviation of the shift are summed about the shift
+    (the ``near`` set) and corrected once; a panel further away is moved to its own mean first
+    and joins the ``far`` set by Chan, Golub and LeVeque's (1983) update. Either way no digit is
+    lost to the distance of the data from zero.
+
+    Parameters: number of features; zeroed `storage` of `storage_size(features, single)` float64;
+    `shift` (features,) or empty; `single` for float32 arithmetic within a panel; `exact` to keep
+    panels where they are, for small integers whose float32 products are exact as they stand.
+    With `row_shift` (one entry for every row to come) rows are shifted by it as a whole: on a
+    transposed view that centres the features and makes the scatter a Gram matrix.
+    """
+
+    cdef const fd_kernels *kernel
+    cdef readonly Py_ssize_t features
+    cdef Py_ssize_t strips, padded
+    cdef readonly bint single
+    cdef bint exact
+    cdef object storage
+    cdef double *triangle
+    cdef double *near
+    cdef double *far
+    cdef double *step
+    cdef Memory vectors
+    cdef const double[::1] shift
+    cdef const double[::1] row_shift
+    cdef double near_weight, far_weight
+    cdef readonly bint outside
+
+    def __init__(self, Py_ssize_t features, double[::1] storage, const double[::1] shift,
+                 bint single, bint exact, const double[::1] row_shift=None):
+        cdef Py_ssize_t i
+        self.kernel = kernels(single)
+        self.features, self.single, self.exact = features, single, exact
+        self.strips = (features + self.kernel.width - 1) // self.kernel.width
+        self.padded = self.strips * self.kernel.width
+        self.storage, self.shift, self.row_shift = storage, shift, row_shift
+        self.triangle = &storage[storage.shape[0] - triangle_size(features, self.kernel.width)]
+        self.vectors = Memory(3 * self.padded * 8)
+        self.near = <double *>self.vectors.data
+        self.far, self.step = self.near + self.padded, self.near + 2 * self.padded
+        for i in range(3 * self.padded):
+            self.near[i] = 0
+
+    cdef bint pack_panel(self, const fd_matrix *x, Py_ssize_t first, Py_ssize_t last,
+                         const double *weight, const double *root, Panel panel) noexcept nogil:
+        """Pack one panel; tell whether all its values are finite."""
+        cdef fd_affine affine
+        cdef Py_ssize_t i
+        cdef double total = 0
+        affine.col_shift, affine.row_factor = optional(self.shift), root
+        affine.row_shift = optional(self.row_shift)
+        self.kernel.pack(x, first, last, &affine, panel.packed.data, panel.sums, panel.squares)
+        panel.rows, panel.weight = last - first, last - first
+        panel.apart = panel.outside = False
+        if weight != NULL:
+            panel.weight = 0
+            for i in range(first, last):
+                panel.weight += weight[i]
+        for i in range(self.features):
+            total += panel.squares[i] + panel.sums[i]
+            panel.apart |= panel.sums[i] * panel.sums[i] > 0.5 * panel.weight * panel.squares[i]
+            panel.outside |= panel.squares[i] > 1e36 or 0 < panel.squares[i] < 1e-28
+        panel.outside &= self.single
+        panel.apart &= panel.weight > 0 and not self.exact
+        if panel.apart:
+            for i in range(self.padded):
+                panel.sums[i] /= panel.weight
+            self.kernel.recentre(panel.packed.data, panel.rows, self.features, panel.sums,
+                                 NULL if root == NULL else root + first)
+        return isfinite(total)
+
+    cdef void settle(self, Panel panel) noexcept nogil:
+        """Book a panel's weight and mean with the near or the far set."""
+        cdef Py_ssize_t i
+        cdef double weight = self.far_weight + panel.weight
+        self.outside |= panel.outside
+        if not panel.apart:
+            self.near_weight += panel.weight
+            for i in range(self.padded):
+                self.near[i] += panel.sums[i]
+            return
+        for i in range(self.padded):
+            self.step[i] = panel.sums[i] - self.far[i]
+            self.far[i] += self.step[i] * (panel.weight / weight)
+        if self.far_weight > 0:
+            tile.add_rank_one(self.triangle, self.features, self.kernel.width, self.step,
+                              self.far_weight * panel.weight / weight)
+        self.far_weight = weight
+
+    def add_rows(self, Matrix rows, Py_ssize_t first, Py_ssize_t last,
+                 const double[::1] weight=None, const double[::1] root=None):
+        """Add rows [first, last); return the first row of a panel that is not finite, or -1."""
+        cdef Panel panel = Panel(self)
+        cdef const fd_matrix *x = &rows.x
+        cdef Py_ssize_t start = first, stop, item = 0, bad = -1
+        cdef const char *next
+        cdef const double *w = optional(weight)
+        cdef const double *r = optional(root)
+        if x.dtype <= FD_F4 and x.col_step > 0 and x.row_step == x.cols * x.col_step:
+            item = x.row_step
+        with nogil:
+            while start < last:
+                stop = min(start + FD_PANEL, last)
+                if not self.pack_panel(x, start, stop, w, r, panel) and bad < 0:
+                    bad = start
+                self.settle(panel)
+                next = x.data + stop * x.row_step
+                self.kernel.multiply(panel.packed.data, panel.rows, self.features, 0, self.strips,
+                                     0, self.strips, self.triangle, next,
+                                     min(FD_PANEL, last - stop) * item)
+                start = stop
+        return bad
+
+    def pack(self, Panel panel, Matrix rows, Py_ssize_t first, Py_ssize_t last,
+             const double[::1] weight=None, const double[::1] root=None):
+        """Pack rows [first, last) into `panel`; return `first` if they are not finite, or -1."""
+        cdef bint finite
+        cdef const double *w = optional(weight)
+        cdef const double *r = optional(root)
+        with nogil:
+            finite = self.pack_panel(&rows.x, first, last, w, r, panel)
+        return -1 if finite else first
+
+    def book(self, list panels):
+        """Settle packed panels in order."""
+        cdef Panel panel
+        for panel in panels:
+            self.settle(panel)
+
+    def add_part(self, list panels, Py_ssize_t j0, Py_ssize_t j1, Py_ssize_t i0, Py_ssize_t i1):
+        """Add the products of packed panels to one part of the triangle."""
+        cdef Panel panel
+        for panel in panels:
+            with nogil:
+                self.kernel.multiply(panel.packed.data, panel.rows, self.features, j0, j1, i0,
+                                     min(i1, self.strips), self.triangle, NULL, 0)
+
+    def merge(self, Scatter other):
+        """Add another scatter about the same shift (Chan, Golub and LeVeque 1983)."""
+        cdef Py_ssize_t i, size = triangle_size(self.features, self.kernel.width)
+        cdef double weight = self.far_weight + other.far_weight
+        self.outside |= other.outside
+        with nogil:
+            for i in range(size):
+                self.triangle[i] += other.triangle[i]
+            self.near_weight += other.near_weight
+            for i in range(self.padded):
+                self.near[i] += other.near[i]
+            if other.far_weight > 0:
+                for i in range(self.padded):
+                    self.step[i] = other.far[i] - self.far[i]
+                    self.far[i] += self.step[i] * (other.far_weight / weight)
+                tile.add_rank_one(self.triangle, self.features, self.kernel.width, self.step,
+                                  self.far_weight * other.far_weight / weight)
+                self.far_weight = weight
+
+    def centre(self, double[::1] offset):
+        """Move the scatter to the mean of all rows; put mean - shift into `offset`.
+
+        The sets are left as they are not needed any more: call it once, then `expand`.
+        """
+        cdef Py_ssize_t i
+        cdef double weight = self.near_weight + self.far_weight
+        with nogil:
+            if self.near_weight > 0:
+                for i in range(self.padded):
+                    self.near[i] /= self.near_weight
+                tile.add_rank_one(self.triangle, self.features, self.kernel.width, self.near,
+                                  -self.near_weight)
+            for i in range(self.padded):
+                self.step[i] = self.far[i] - self.near[i]
+            if self.near_weight > 0 and self.far_weight > 0:
+                tile.add_rank_one(self.triangle, self.features, self.kernel.width, self.step,
+                                  self.near_weight * self.far_weight / weight)
+            for i in range(self.features):
+                offset[i] = self.near[i] + self.step[i] * (self.far_weight / weight)
+
+    def expand(self):
+        """Unpack the triangle into the front of its storage: a full symmetric matrix."""
+        cdef double[::1] storage = self.storage
+        cdef double *out = &storage[0]
+        cdef Py_ssize_t d = self.features, width = self.kernel.width, i, j, ib, jb, s
+        with nogil:
+            for i in range(d):
+                s = i // width
+                memmove(out + i * d + i, self.triangle + fd_triangle_offset(s, self.strips, width)
+                        + (i - s * width) * ((self.strips - s) * width + 1), (d - i) * 8)
+            for ib in range(0, d, 32):
+                for jb in range(ib, d, 32):
+                    for i in range(ib, min(ib + 32, d)):
+                        for j in range(max(jb, i + 1), min(jb + 32, d)):
+                            out[j * d + i] = out[i * d + j]
+            for i in range(d):
+                out[i * d + i] = max(out[i * d + i], 0.0)
+
+
+cdef Py_ssize_t triangle_size(Py_ssize_t features, Py_ssize_t width) noexcept:
+    """Float64 elements of a packed triangle."""
+    cdef Py_ssize_t strips = (features + width - 1) // width
+    return fd_triangle_offset(strips, strips, width)
+
+
+def storage_size(Py_ssize_t features, bint single):
+    """Float64 elements that hold a packed triangle and, unpacked in place, the full matrix.
+
+    The triangle lies at the end; row i moves forward from its packed place to i * features + i,
+    so every packed row must start no earlier than that.
+    """
+    cdef Py_ssize_t width = kernels(single).width, s, i, before = 0
+    cdef Py_ssize_t strips = (features + width - 1) // width
+    for i in range(features):
+        s = i // width
+        before = max(before, i * (features + 1) - fd_triangle_offset(s, strips, width)
+                     - (i - s * width) * ((strips - s) * width + 1))
+    return max(features * features, before + triangle_size(features, width))
+
+
+def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
+                    const double[::1] root, double[::1] sums, double[::1] squares):
+    """sums += Σ root² (x - shift), squares += Σ root² (x - shift)² by column, in float64.
+
+    shift, sums, squares (features,); root (rows,), the square roots of weights, or None.
+    """
+    cdef const fd_kernels *kernel = kernels(False)
+    cdef Py_ssize_t d = rows.x.cols, padded = -(-d // kernel.width) * kernel.width
+    cdef Py_ssize_t start = first, stop, j
+    cdef Memory packed = Memory((padded // kernel.width * kernel.strip_step + 2 * padded) * 8)
+    cdef Memory totals = Memory(2 * padded * 8)
+    cdef double *s = <double *>totals.data
+    cdef fd_affine affine
+    affine.col_shift, affine.row_shift, affine.row_factor = &shift[0], NULL, optional(root)
+    with nogil:
+        while start < last:
+            stop = min(start + FD_PANEL, last)
+            kernel.pack(&rows.x, start, stop, &affine, packed.data, s, s + padded)
+            for j in range(d):
+                sums[j] += s[j]
+                squares[j] += s[padded + j]
+            start = stop
+
+
+def strip_width(bint single):
+    """Columns of a packed strip."""
+    return kernels(single).width
+
+
+def product_rows(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
+                 Matrix factor, const double[::1] offset, Matrix out):
+    """Put (rows - shift) factor + offset into out; tell whether all results are finite.
+
+    rows (n, p), shift (p,) or empty, factor (p, q) and out (n, q) row-major in the working
+    dtype, offset (q,) or empty.
+    """
+    cdef bint single = out.x.dtype == FD_F4
+    cdef const fd_kernels *kernel = kernels(single)
+    cdef Memory work = Memory(kernel.rows_work(rows.x.cols, factor.x.cols))
+    cdef int finite
+    with nogil:
+        finite = kernel.rows_product(&rows.x, first, last, optional(shift), factor.x.data,
+                                     factor.x.cols, optional(offset), <void *>out.x.data,
+                                     work.data)
+    return bool(finite)
+
+
+def row_errors(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
+               Matrix forward, Matrix backward, double[::1] out):
+    """Put |a - (a forward) backward|² into out[first:last], a = row - shift.
+
+    rows (n, p), forward (p, k), backward (k, p) row-major in the working dtype.
+    """
+    cdef bint single = forward.x.dtype == FD_F4
+    cdef const fd_kernels *kernel = kernels(single)
+    cdef Memory work = Memory(kernel.errors_work(rows.x.cols, forward.x.cols))
+    with nogil:
+        kernel.row_errors(&rows.x, first, last, optional(shift), forward.x.data, backward.x.data,
+                          forward.x.cols, &out[first], work.data)
+
+
+def gram_width(bint single):
+    """Columns that one call of add_gram_action multiplies."""
+    return kernels(single).gram_width
+
+
+def add_gram_action(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
+                    Matrix factor, Matrix out):
+    """Add A'(A factor) to out, A = rows [first, last) - shift.
+
+    factor and out (p, gram_width) row-major in the working dtype.
+    """
+    cdef const fd_kernels *kernel = kernels(factor.x.dtype == FD_F4)
+    cdef Memory work = Memory(kernel.gram_work(rows.x.cols))
+    with nogil:
+        kernel.gram_apply(&rows.x, first, last, optional(shift), factor.x.data,
+                          <void *>out.x.data, work.data)
+
+
+def peak_flops(Py_ssize_t itemsize, Py_ssize_t iterations):
+    """Run fused multiply-adds on registers; return how many operations were done."""
+    cdef double done
+    with nogil:
+        done = kernels(itemsize == 4).peak(iterations)
+    return done
+
+
+def read_bytes(const unsigned char[::1] view, Py_ssize_t start, Py_ssize_t stop):
+    """Read bytes [start, stop) of a buffer once; return a checksum."""
+    cdef double total
+    with nogil:
+        total = tile.read_words(<const uint64_t *>&view[start], (stop - start) // 8)
+    return total

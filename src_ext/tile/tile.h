@@ -1,0 +1,99 @@
+/* What a build of the tile family provides: one table of functions per instruction set.
+
+   Every build computes the same things with vectors of another width; `_dense.pyx` picks one
+   table at import. The code stands once, in tile_impl.h. No function checks its arguments. */
+#ifndef FASTDR_TILE_H
+#define FASTDR_TILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_U8 };
+
+/* Rows of one panel. 256 keeps three strips of float64 within 24 KB of L1, and 256 products of
+   bytes within the 24 bits that float32 sums exactly. */
+#define FD_PANEL 256
+
+/* A strided matrix of any supported dtype; steps in bytes, possibly zero or negative. */
+typedef struct {
+    const char *data;
+    ptrdiff_t rows, cols, row_step, col_step;
+    int dtype;
+} fd_matrix;
+
+/* z[i,j] = (x[i,j] - col_shift[j] - row_shift[i]) * row_factor[i]; NULL leaves a part out.
+   A shift is used in two parts, its value rounded to the working type and the rest, so that
+   float32 data far from zero lose nothing. */
+typedef struct {
+    const double *col_shift, *row_shift, *row_factor;
+} fd_affine;
+
+/* The upper triangle of a symmetric matrix, cut into strips of `width` rows: strip s holds its
+   rows from column s*width on, padded to whole strips. Offsets are in float64 elements. */
+static inline ptrdiff_t fd_triangle_offset(ptrdiff_t strip, ptrdiff_t strips, ptrdiff_t width)
+{
+    return width * width * (strip * strips - strip * (strip - 1) / 2);
+}
+
+typedef struct {
+    ptrdiff_t width;      /* columns of a strip */
+    ptrdiff_t gram_width; /* columns of V in one gram_apply call: 64 bytes */
+
+    /* Elements of the working type between packed strips of FD_PANEL rows. */
+    ptrdiff_t strip_step;
+
+    /* Pack rows [first, last) into strips; sums[j] = sum_i f² (x[i,j] - shift) and
+       squares[j] = sum_i f² (x[i,j] - shift)², with f = row_factor and the column's shift,
+       float64, padded with zeros to whole strips. */
+    void (*pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const fd_affine *affine,
+                 void *packed, double *sums, double *squares);
+
+    /* Subtract row_factor[i] * means[j] from the packed rows. */
+    void (*recentre)(void *packed, ptrdiff_t rows, ptrdiff_t cols, const double *means,
+                     const double *row_factor);
+
+    /* Add Z'Z of packed rows to a triangle: row strips [j0, j1), column strips [i0, i1). */
+    void (*multiply)(const void *packed, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,
+                     ptrdiff_t j1, ptrdiff_t i0, ptrdiff_t i1, double *triangle,
+                     const char *next, ptrdiff_t next_bytes);
+
+    /* out[i] = (x[i] - shift) B + offset for rows [first, last), B (x.cols, q) row-major;
+       returns 0 if every result is finite. work: rows_work(x.cols, q) bytes. */
+    int (*rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
+                        const void *b, ptrdiff_t q, const double *offset, void *out, void *work);
+
+    /* out[i] = |a - (a P) R|^2 with a = x[i] - shift, P (x.cols, k), R (k, x.cols) row-major. */
+    void (*row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
+                       const void *p, const void *r, ptrdiff_t k, double *out, void *work);
+    ptrdiff_t (*rows_work)(ptrdiff_t depth, ptrdiff_t q);
+    ptrdiff_t (*errors_work)(ptrdiff_t cols, ptrdiff_t k);
+
+    /* y += A'(A v) with A = rows [first, last) of x - shift; v and y (x.cols, gram_width). */
+    void (*gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
+                       const void *v, void *y, void *work);
+    ptrdiff_t (*gram_work)(ptrdiff_t cols);
+
+    /* Fused multiply-adds in registers: returns the floating-point operations done. */
+    double (*peak)(ptrdiff_t iterations);
+} fd_kernels;
+
+typedef struct {
+    const char *name;
+    fd_kernels f8, f4;
+
+    /* triangle += factor v v' */
+    void (*add_rank_one)(double *triangle, ptrdiff_t cols, ptrdiff_t width, const double *v,
+                         double factor);
+    /* Sum of the bytes of a buffer as 64-bit words: the read bandwidth of this machine. */
+    double (*read_words)(const uint64_t *words, ptrdiff_t count);
+} fd_tile;
+
+/* Tables this machine can run, worst first; returns how many. */
+int fd_tiles(const fd_tile *found[3]);
+
+extern const fd_tile fd_tile_base;
+#ifdef FASTDR_X86
+extern const fd_tile fd_tile_avx2, fd_tile_avx512;
+#endif
+
+#endif

@@ -1,0 +1,151 @@
+/* The tile family, written once in vector extensions.
+
+   A tile_*.c file sets FD_ISA, FD_BYTES (of a vector), FD_ROWS (columns on the broadcast side of
+   a register tile), FD_STRIPS (vectors on the other side), FD_GROUP (rows of a gram_apply group)
+   and includes this file. The typed parts are included once for each working type. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tile.h"
+
+#if defined(__GNUC__)
+#define FD_INLINE static inline __attribute__((always_inline))
+#define FD_UNROLL _Pragma("GCC unroll 16")
+#define FD_LOOSE __attribute__((aligned(1), may_alias))
+#define FD_PREFETCH(address) __builtin_prefetch((address), 0, 2)
+#else
+#define FD_INLINE static inline
+#define FD_UNROLL
+#define FD_LOOSE
+#define FD_PREFETCH(address) ((void)0)
+#endif
+#ifdef _MSC_VER
+#define restrict __restrict
+#endif
+
+#define FD_PASTE(a, b) a##_##b
+#define FD_JOIN(a, b) FD_PASTE(a, b)
+#define FD_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define FD_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define FD_UP(n, multiple) (((n) + (multiple) - 1) / (multiple) * (multiple))
+
+/* Rows handled together while packing: their column sums stay in registers. */
+#define FD_BLOCK 8
+/* Columns staged together when the source needs conversion. */
+#define FD_STAGE 64
+
+/* Half precision to float, exact for every value including subnormals and infinities. */
+FD_INLINE float fd_half(uint16_t bits)
+{
+    union { uint32_t u; float f; } magic = {.u = 0x77800000u}, value; /* 2^112 */
+    value.u = (uint32_t)(bits & 0x7fffu) << 13;
+    value.f *= magic.f;
+    value.u |= (uint32_t)(bits & 0x8000u) << 16;
+    if ((bits & 0x7c00u) == 0x7c00u)
+        value.u |= 0x7f800000u;
+    return value.f;
+}
+
+/* Float64 vectors, for sums that stay in float64 whatever the working type. */
+#define FD_D ((ptrdiff_t)(FD_BYTES / sizeof(double)))
+#if defined(__GNUC__)
+typedef double fd_wide __attribute__((vector_size(FD_BYTES), aligned(8), may_alias));
+typedef float fd_narrow __attribute__((vector_size(FD_BYTES / 2), aligned(4), may_alias));
+FD_INLINE fd_wide fd_load_wide(const double *p) { return *(const fd_wide *)p; }
+FD_INLINE void fd_store_wide(double *p, fd_wide v) { *(fd_wide *)p = v; }
+FD_INLINE fd_wide fd_splat_wide(double x) { return x - (fd_wide){0}; }
+FD_INLINE fd_wide fd_widen_f8(const double *p) { return *(const fd_wide *)p; }
+FD_INLINE fd_wide fd_widen_f4(const float *p)
+{
+    return __builtin_convertvector(*(const fd_narrow *)p, fd_wide);
+}
+FD_INLINE fd_wide fd_add_wide(fd_wide a, fd_wide b) { return a + b; }
+FD_INLINE fd_wide fd_sub_wide(fd_wide a, fd_wide b) { return a - b; }
+FD_INLINE fd_wide fd_mul_wide(fd_wide a, fd_wide b) { return a * b; }
+FD_INLINE fd_wide fd_fma_wide(fd_wide a, fd_wide b, fd_wide c) { return a * b + c; }
+#else /* plain C: the compiler may vectorise the loops */
+typedef struct { double v[FD_BYTES / sizeof(double)]; } fd_wide;
+#define FD_EACH for (int i_ = 0; i_ < (int)FD_D; i_++)
+FD_INLINE fd_wide fd_load_wide(const double *p) { fd_wide r; FD_EACH r.v[i_] = p[i_]; return r; }
+FD_INLINE void fd_store_wide(double *p, fd_wide v) { FD_EACH p[i_] = v.v[i_]; }
+FD_INLINE fd_wide fd_splat_wide(double x) { fd_wide r; FD_EACH r.v[i_] = x; return r; }
+FD_INLINE fd_wide fd_widen_f8(const double *p) { return fd_load_wide(p); }
+FD_INLINE fd_wide fd_widen_f4(const float *p) { fd_wide r; FD_EACH r.v[i_] = p[i_]; return r; }
+FD_INLINE fd_wide fd_add_wide(fd_wide a, fd_wide b) { FD_EACH a.v[i_] += b.v[i_]; return a; }
+FD_INLINE fd_wide fd_sub_wide(fd_wide a, fd_wide b) { FD_EACH a.v[i_] -= b.v[i_]; return a; }
+FD_INLINE fd_wide fd_mul_wide(fd_wide a, fd_wide b) { FD_EACH a.v[i_] *= b.v[i_]; return a; }
+FD_INLINE fd_wide fd_fma_wide(fd_wide a, fd_wide b, fd_wide c)
+{
+    FD_EACH c.v[i_] += a.v[i_] * b.v[i_];
+    return c;
+}
+#undef FD_EACH
+#endif
+
+#define T double
+#define FD_IS_F4 0
+#define FD_T(name) FD_PASTE(name, f8)
+#include "tile_pack.h"
+#include "tile_scatter.h"
+#include "tile_rows.h"
+#undef T
+#undef FD_IS_F4
+#undef FD_T
+#undef FD_W
+
+#define T float
+#define FD_IS_F4 1
+#define FD_T(name) FD_PASTE(name, f4)
+#include "tile_pack.h"
+#include "tile_scatter.h"
+#include "tile_rows.h"
+#undef T
+#undef FD_IS_F4
+#undef FD_T
+#undef FD_W
+
+static void add_rank_one(double *triangle, ptrdiff_t cols, ptrdiff_t width, const double *v,
+                         double factor)
+{
+    ptrdiff_t strips = (cols + width - 1) / width;
+    for (ptrdiff_t s = 0; s < strips; s++) {
+        ptrdiff_t length = (strips - s) * width;
+        double *row = triangle + fd_triangle_offset(s, strips, width);
+        const double *right = v + s * width;
+        for (ptrdiff_t r = 0; r < width; r++, row += length) {
+            double left = factor * right[r];
+            if (left != 0)
+                for (ptrdiff_t j = 0; j < length; j++)
+                    row[j] += left * right[j];
+        }
+    }
+}
+
+static double read_words(const uint64_t *words, ptrdiff_t count)
+{
+    uint64_t total[16] = {0};
+    for (ptrdiff_t i = 0; i + 16 <= count; i += 16)
+        for (int j = 0; j < 16; j++)
+            total[j] += words[i + j];
+    for (int j = 1; j < 16; j++)
+        total[0] += total[j];
+    return (double)total[0];
+}
+
+#define FD_KERNELS(t, w)                                                                          \
+    {.width = w, .gram_width = 64 / (FD_BYTES / (w)), .strip_step = FD_PANEL * (w) + 64 / (FD_BYTES / (w)), \
+     .pack = pack_##t, .recentre = recentre_##t, .multiply = multiply_##t,                         \
+     .rows_product = rows_product_##t, .row_errors = row_errors_##t, .rows_work = rows_work_##t,    \
+     .errors_work = errors_work_##t, .gram_apply = gram_apply_##t, .gram_work = gram_work_##t,      \
+     .peak = peak_##t}
+
+#define FD_STRING_(x) #x
+#define FD_STRING(x) FD_STRING_(x)
+
+const fd_tile FD_JOIN(fd_tile, FD_ISA) = {
+    .name = FD_STRING(FD_ISA),
+    .f8 = FD_KERNELS(f8, FD_BYTES / 8),
+    .f4 = FD_KERNELS(f4, FD_BYTES / 4),
+    .add_rank_one = add_rank_one,
+    .read_words = read_words,
+};

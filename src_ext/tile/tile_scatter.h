@@ -1,0 +1,106 @@
+/* Typed part 2: Z'Z of a packed panel, one register tile at a time. */
+
+/* Add a tile to the triangle: rows of the broadcast strip, columns of `strips` vectors. */
+FD_INLINE void FD_T(add_tile)(const int strips, vec acc[FD_ROWS][FD_STRIPS], double *to,
+                              ptrdiff_t ld)
+{
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++)
+        FD_UNROLL
+        for (int s = 0; s < strips; s++) {
+            double *cell = to + r * ld + s * FD_W;
+            _Alignas(64) T values[FD_BYTES / sizeof(T)];
+            FD_T(store)(values, acc[r][s]);
+            FD_UNROLL
+            for (int v = 0; v < (int)(sizeof(double) / sizeof(T)); v++, cell += FD_D)
+                fd_store_wide(cell, fd_add_wide(fd_load_wide(cell),
+                                                FD_T(fd_widen)(values + v * FD_D)));
+        }
+}
+
+/* acc[r][s] = Σ_k b[k][r] a[s][k]: `strips` strips from `a`, FD_ROWS columns from `b`. */
+FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restrict b,
+                          ptrdiff_t rows, double *to, ptrdiff_t ld)
+{
+    vec acc[FD_ROWS][FD_STRIPS];
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++)
+        FD_UNROLL
+        for (int s = 0; s < strips; s++)
+            acc[r][s] = FD_T(splat)(0);
+    for (ptrdiff_t k = 0; k < rows; k++) {
+        vec left[FD_STRIPS];
+        FD_UNROLL
+        for (int s = 0; s < strips; s++)
+            left[s] = FD_T(load)(a + s * FD_STEP + k * FD_W);
+        FD_UNROLL
+        for (int r = 0; r < FD_ROWS; r++) {
+            vec right = FD_T(splat)(b[k * FD_W + r]);
+            FD_UNROLL
+            for (int s = 0; s < strips; s++)
+                acc[r][s] = FD_T(fma)(left[s], right, acc[r][s]);
+        }
+    }
+    FD_T(add_tile)(strips, acc, to, ld);
+}
+
+/* Strips of the broadcast side kept in L2 while strips of the vector side pass by. */
+#define FD_KEEP ((ptrdiff_t)((1 << 18) / (FD_PANEL * FD_BYTES)))
+
+static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,
+                           ptrdiff_t j1, ptrdiff_t i0, ptrdiff_t i1, double *triangle,
+                           const char *next, ptrdiff_t next_bytes)
+{
+    const T *packed = packed_;
+    const ptrdiff_t all = (cols + FD_W - 1) / FD_W;
+    /* The rows that follow in memory are called while the multipliers work. */
+    const ptrdiff_t lines = next_bytes / 64 * 2 * FD_STRIPS / (all * (all + FD_STRIPS)) + 1;
+    for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
+    for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS); i < i1; i += FD_STRIPS)
+    for (ptrdiff_t j = jb; j < FD_MIN(FD_MIN(jb + FD_KEEP, j1), i + FD_STRIPS); j++) {
+        const ptrdiff_t left = FD_MAX(i, j), strips = FD_MIN(i + FD_STRIPS, i1) - left;
+        const ptrdiff_t ld = (all - j) * FD_W;
+        const T *a = packed + left * FD_STEP, *b = packed + j * FD_STEP;
+        double *to = triangle + fd_triangle_offset(j, all, FD_W) + (left - j) * FD_W;
+        for (ptrdiff_t r = 0; r < FD_W; r += FD_ROWS, b += FD_ROWS, to += FD_ROWS * ld) {
+            if (strips == FD_STRIPS)
+                FD_T(tile)(FD_STRIPS, a, b, rows, to, ld);
+#if FD_STRIPS > 1
+            else if (strips == 2)
+                FD_T(tile)(2, a, b, rows, to, ld);
+            else if (strips == 1)
+                FD_T(tile)(1, a, b, rows, to, ld);
+#endif
+        }
+        for (ptrdiff_t line = 0; line < lines && next_bytes > 0; line++) {
+            FD_PREFETCH(next);
+            next += 64;
+            next_bytes -= 64;
+        }
+    }
+}
+
+static double FD_T(peak)(ptrdiff_t iterations)
+{
+    vec acc[FD_ROWS][FD_STRIPS], a = FD_T(splat)((T)0.999), b = FD_T(splat)((T)1e-3);
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++)
+        FD_UNROLL
+        for (int s = 0; s < FD_STRIPS; s++)
+            acc[r][s] = FD_T(splat)((T)(r * FD_STRIPS + s)); /* all different: none is shared */
+    for (ptrdiff_t k = 0; k < iterations; k++)
+        FD_UNROLL
+        for (int r = 0; r < FD_ROWS; r++)
+            FD_UNROLL
+            for (int s = 0; s < FD_STRIPS; s++)
+                acc[r][s] = FD_T(fma)(acc[r][s], a, b);
+    _Alignas(64) T values[FD_BYTES / sizeof(T)];
+    double sum = 0;
+    for (int r = 0; r < FD_ROWS; r++)
+        for (int s = 0; s < FD_STRIPS; s++) {
+            FD_T(store)(values, acc[r][s]);
+            sum += values[0];
+        }
+    double work = 2.0 * FD_W * FD_ROWS * FD_STRIPS * (double)iterations;
+    return sum > 1e300 ? 0 : work; /* the sum keeps the loop alive */
+}
