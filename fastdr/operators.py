@@ -254,7 +254,7 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
                 add_gram_action(matrix, first, last, shift, factor, target)
             return total
 
-        total = np.sum(ordered_map(part, chunks), axis=0, dtype=np.float64)
+        total = np.add.reduce(ordered_map(part, chunks), axis=0, dtype=np.float64)
         result[:, columns] = total[:, :columns.stop - left]
     if scale is not None:
         result /= scale[:, None]

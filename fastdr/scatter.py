@@ -23,17 +23,16 @@ _SHARED_PANELS = 4
 _KEPT_STRIPS, _PASSING_STRIPS = 32, 48
 
 
-def middle(rows: AnyArray, integral: bool) -> FloatArray:
+def middle(rows: AnyArray, *, integral: bool) -> FloatArray:
     """Mean of the first rows, the point about which sums are gathered; (features,)."""
     head = rows[:max(1, min(1024, (1 << 17) // rows.shape[1]))].astype(np.float64)
     with np.errstate(all="ignore"):
-        shift = head[0] + (head - head[0]).mean(axis=0)
+        shift: FloatArray = head[0] + (head - head[0]).mean(axis=0)
     shift[~np.isfinite(shift)] = 0.0
     if integral:
-        return np.rint(shift)
-    if rows.dtype.itemsize < 8 and rows.dtype.kind == "f":
-        return shift.astype(np.float32).astype(np.float64)
-    return shift
+        return np.asarray(np.rint(shift))
+    single = rows.dtype.kind == "f" and rows.dtype.itemsize < 8
+    return shift.astype(np.float32).astype(np.float64) if single else shift
 
 
 class ScatterSum:

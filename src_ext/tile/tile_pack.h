@@ -78,57 +78,89 @@ FD_INLINE int FD_T(in_place)(const fd_matrix *x)
            x->row_step % (ptrdiff_t)sizeof(T) == 0 && (uintptr_t)x->data % sizeof(T) == 0;
 }
 
-/* Add Σ f²(x - shift) and Σ f²(x - shift)² of one strip, in float64 whatever T is. */
-FD_INLINE void FD_T(add_sums)(const T *from, ptrdiff_t ld, ptrdiff_t rows, const T *high,
-                              const T *low, const double *factor, double *sums, double *squares)
+/* Sums of one strip, in float64 whatever T is: Σ f²(x - shift) and Σ f²(x - shift)². */
+typedef struct {
+    fd_wide sum[sizeof(double) / sizeof(T)], square[sizeof(double) / sizeof(T)];
+} FD_T(fd_sums);
+
+/* Pack one row of a strip and add it to the sums; plain = shift by column only. */
+FD_INLINE void FD_T(pack_row)(int plain, const T *from, vec high, vec low, const fd_wide *shift,
+                              const double *row_shift, const double *factor, T *to,
+                              FD_T(fd_sums) *sums)
 {
-    enum { PARTS = sizeof(double) / sizeof(T) };
-    fd_wide s[PARTS], q[PARTS], shift[PARTS];
-    FD_UNROLL
-    for (int v = 0; v < PARTS; v++) {
-        s[v] = fd_load_wide(sums + v * FD_D);
-        q[v] = fd_load_wide(squares + v * FD_D);
-        shift[v] = fd_add_wide(FD_T(fd_widen)(high + v * FD_D), FD_T(fd_widen)(low + v * FD_D));
-    }
-    for (ptrdiff_t i = 0; i < rows; i++)
-        FD_UNROLL
-        for (int v = 0; v < PARTS; v++) {
-            fd_wide value = fd_sub_wide(FD_T(fd_widen)(from + i * ld + v * FD_D), shift[v]);
-            fd_wide weighted = value;
-            if (factor)
-                weighted = fd_mul_wide(value, fd_splat_wide(factor[i] * factor[i]));
-            s[v] = fd_add_wide(s[v], weighted);
-            q[v] = fd_fma_wide(weighted, value, q[v]);
+    vec z = FD_T(sub)(FD_T(load_loose)(from), high);
+    if (!plain) {
+        z = FD_T(sub)(z, low);
+        if (row_shift) {
+            T row_high, row_low;
+            FD_T(split)(*row_shift, &row_high, &row_low);
+            z = FD_T(sub)(FD_T(sub)(z, FD_T(splat)(row_high)), FD_T(splat)(row_low));
         }
+        if (factor)
+            z = FD_T(fma)(z, FD_T(splat)((T)*factor), FD_T(splat)(0));
+    }
+    FD_T(store)(to, z);
     FD_UNROLL
-    for (int v = 0; v < PARTS; v++) {
-        fd_store_wide(sums + v * FD_D, s[v]);
-        fd_store_wide(squares + v * FD_D, q[v]);
+    for (int v = 0; v < (int)(sizeof(double) / sizeof(T)); v++) {
+        fd_wide value = fd_sub_wide(FD_T(fd_widen)(from + v * FD_D), shift[v]), weighted = value;
+        if (factor)
+            weighted = fd_mul_wide(value, fd_splat_wide(*factor * *factor));
+        sums->sum[v] = fd_add_wide(sums->sum[v], weighted);
+        sums->square[v] = fd_fma_wide(weighted, value, sums->square[v]);
     }
 }
 
-/* Pack `rows` rows of one strip from `from`, centred and scaled; plain = shift by column only. */
+/* Pack `rows` rows of one strip; even and odd rows are summed apart to keep the adders busy. */
 FD_INLINE void FD_T(pack_strip)(int plain, const T *from, ptrdiff_t ld, ptrdiff_t rows,
                                 const T *high, const T *low, const fd_affine *affine,
                                 ptrdiff_t first, T *to, double *sums, double *squares)
 {
-    vec h = FD_T(load)(high), l = FD_T(load)(low), zero = FD_T(splat)(0);
+    enum { PARTS = sizeof(double) / sizeof(T) };
     const double *factor = plain || !affine->row_factor ? NULL : affine->row_factor + first;
-    for (ptrdiff_t i = 0; i < rows; i++) {
-        vec z = FD_T(sub)(FD_T(load_loose)(from + i * ld), h);
-        if (!plain) {
-            z = FD_T(sub)(z, l);
-            if (affine->row_shift) {
-                T row_high, row_low;
-                FD_T(split)(affine->row_shift[first + i], &row_high, &row_low);
-                z = FD_T(sub)(FD_T(sub)(z, FD_T(splat)(row_high)), FD_T(splat)(row_low));
-            }
-            if (factor)
-                z = FD_T(fma)(z, FD_T(splat)((T)factor[i]), zero);
-        }
-        FD_T(store)(to + i * FD_W, z);
+    const double *row_shift = plain || !affine->row_shift ? NULL : affine->row_shift + first;
+    vec h = FD_T(load)(high), l = FD_T(load)(low);
+    fd_wide shift[PARTS];
+    FD_T(fd_sums) even, odd;
+    FD_UNROLL
+    for (int v = 0; v < PARTS; v++) {
+        even.sum[v] = fd_load_wide(sums + v * FD_D);
+        even.square[v] = fd_load_wide(squares + v * FD_D);
+        odd.sum[v] = odd.square[v] = fd_splat_wide(0);
+        shift[v] = fd_add_wide(FD_T(fd_widen)(high + v * FD_D), FD_T(fd_widen)(low + v * FD_D));
     }
-    FD_T(add_sums)(from, ld, rows, high, low, factor, sums, squares);
+    ptrdiff_t i = 0;
+#define FD_PACK_ROW(i, sums)                                                                       \
+    FD_T(pack_row)(plain, from + (i) * ld, h, l, shift, row_shift ? row_shift + (i) : NULL,         \
+                   factor ? factor + (i) : NULL, to + (i) * FD_W, sums)
+    for (; i + 1 < rows; i += 2) {
+        FD_PACK_ROW(i, &even);
+        FD_PACK_ROW(i + 1, &odd);
+    }
+    if (i < rows)
+        FD_PACK_ROW(i, &even);
+#undef FD_PACK_ROW
+    FD_UNROLL
+    for (int v = 0; v < PARTS; v++) {
+        fd_store_wide(sums + v * FD_D, fd_add_wide(even.sum[v], odd.sum[v]));
+        fd_store_wide(squares + v * FD_D, fd_add_wide(even.square[v], odd.square[v]));
+    }
+}
+
+/* Pack `cols` columns (whole strips) from column `col` on of rows [row, row + rows). */
+FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff_t rows,
+                                 ptrdiff_t col, ptrdiff_t cols, const T *high, const T *low,
+                                 const fd_affine *affine, ptrdiff_t row, ptrdiff_t first,
+                                 T *packed, double *sums, double *squares)
+{
+    for (ptrdiff_t c = col; c < col + cols; c += FD_W, from += FD_W) {
+        T *to = packed + c / FD_W * FD_STEP + (row - first) * FD_W;
+        if (plain)
+            FD_T(pack_strip)(1, from, ld, rows, high + c, low + c, affine, row, to, sums + c,
+                             squares + c);
+        else
+            FD_T(pack_strip)(0, from, ld, rows, high + c, low + c, affine, row, to, sums + c,
+                             squares + c);
+    }
 }
 
 static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
@@ -140,7 +172,9 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     int plain = !affine->row_shift && !affine->row_factor;
     /* Read along the storage: all columns of 8 rows, or all rows of 64 columns. */
     const int by_rows = llabs((long long)x->col_step) <= llabs((long long)x->row_step);
-    const ptrdiff_t width = by_rows ? padded : FD_STAGE, block = by_rows ? FD_BLOCK : FD_PANEL;
+    const ptrdiff_t width = by_rows ? padded : FD_STAGE;
+    const ptrdiff_t block = by_rows ? cols > FD_STAGE ? FD_BLOCK : 4 * FD_BLOCK : FD_PANEL;
+    const ptrdiff_t tall = in_place ? FD_MIN(block, 4 * FD_BLOCK) : FD_BLOCK;
     _Alignas(64) T stage[FD_BLOCK * FD_STAGE];
 
     memset(sums, 0, padded * sizeof(double));
@@ -152,26 +186,21 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     for (ptrdiff_t outer = 0; outer < padded; outer += width)
     for (ptrdiff_t row0 = first; row0 < last; row0 += block)
     for (ptrdiff_t col = outer; col < FD_MIN(outer + width, padded); col += FD_STAGE)
-    for (ptrdiff_t row = row0; row < FD_MIN(row0 + block, last); row += FD_BLOCK) {
-        const ptrdiff_t here = FD_MIN(FD_STAGE, cols - col), rows = FD_MIN(FD_BLOCK, last - row);
-        const T *from = (const T *)(x->data + row * x->row_step + col * x->col_step);
-        ptrdiff_t ld = x->row_step / (ptrdiff_t)sizeof(T);
-        if (!in_place || here % FD_W) {
-            if (here % FD_W)
-                memset(stage, 0, sizeof stage);
-            FD_T(fetch)(x, row, rows, col, here, stage, FD_STAGE);
-            from = stage;
-            ld = FD_STAGE;
-        }
-        for (ptrdiff_t j = 0; j < here; j += FD_W) {
-            const ptrdiff_t c = col + j;
-            T *to = packed + c / FD_W * FD_STEP + (row - first) * FD_W;
-            if (plain)
-                FD_T(pack_strip)(1, from + j, ld, rows, high + c, low + c, affine, row, to,
-                                 sums + c, squares + c);
-            else
-                FD_T(pack_strip)(0, from + j, ld, rows, high + c, low + c, affine, row, to,
-                                 sums + c, squares + c);
+    for (ptrdiff_t row = row0; row < FD_MIN(row0 + block, last); row += tall) {
+        const ptrdiff_t here = FD_MIN(FD_STAGE, cols - col), rows = FD_MIN(tall, last - row);
+        /* Whole strips in place if possible; the rest goes through the stage. */
+        const ptrdiff_t direct = in_place ? here / FD_W * FD_W : 0;
+        const char *from = x->data + row * x->row_step + col * x->col_step;
+        FD_T(pack_strips)(plain, (const T *)from, x->row_step / (ptrdiff_t)sizeof(T), rows, col,
+                          direct, high, low, affine, row, first, packed, sums, squares);
+        if (direct < here) {
+            const ptrdiff_t ld = FD_UP(here - direct, FD_W);
+            FD_T(fetch)(x, row, rows, col + direct, here - direct, stage, ld);
+            for (ptrdiff_t i = 0; i < rows; i++)
+                for (ptrdiff_t j = here - direct; j < ld; j++)
+                    stage[i * ld + j] = 0;
+            FD_T(pack_strips)(plain, stage, ld, rows, col + direct, ld, high, low, affine, row,
+                              first, packed, sums, squares);
         }
     }
 }

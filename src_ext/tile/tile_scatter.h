@@ -44,6 +44,34 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
     FD_T(add_tile)(strips, acc, to, ld);
 }
 
+#if FD_STRIPS > 1
+/* One strip only: even and odd rows apart, so that enough sums are under way. */
+FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows,
+                               double *to, ptrdiff_t ld)
+{
+    vec acc[FD_ROWS][FD_STRIPS];
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++)
+        acc[r][0] = acc[r][1] = FD_T(splat)(0);
+    for (ptrdiff_t k = 0; k + 1 < rows; k += 2) {
+        vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);
+        FD_UNROLL
+        for (int r = 0; r < FD_ROWS; r++) {
+            acc[r][0] = FD_T(fma)(even, FD_T(splat)(b[k * FD_W + r]), acc[r][0]);
+            acc[r][1] = FD_T(fma)(odd, FD_T(splat)(b[(k + 1) * FD_W + r]), acc[r][1]);
+        }
+    }
+    vec one = FD_T(splat)(1), last = FD_T(load)(a + (rows - 1) * FD_W);
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++) {
+        acc[r][0] = FD_T(fma)(acc[r][1], one, acc[r][0]);
+        if (rows % 2)
+            acc[r][0] = FD_T(fma)(last, FD_T(splat)(b[(rows - 1) * FD_W + r]), acc[r][0]);
+    }
+    FD_T(add_tile)(1, acc, to, ld);
+}
+#endif
+
 /* Strips of the broadcast side kept in L2 while strips of the vector side pass by. */
 #define FD_KEEP ((ptrdiff_t)((1 << 18) / (FD_PANEL * FD_BYTES)))
 
@@ -69,7 +97,7 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
             else if (strips == 2)
                 FD_T(tile)(2, a, b, rows, to, ld);
             else if (strips == 1)
-                FD_T(tile)(1, a, b, rows, to, ld);
+                FD_T(thin_tile)(a, b, rows, to, ld);
 #endif
         }
         for (ptrdiff_t line = 0; line < lines && next_bytes > 0; line++) {
