@@ -386,7 +386,7 @@ def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double
     shift, sums, squares (features,); root (rows,), the square roots of weights, or None.
     """
     cdef const fd_kernels *kernel = kernels(False)
-    cdef Py_ssize_t d = rows.x.cols, padded = -(-d // kernel.width) * kernel.width
+    cdef Py_ssize_t d = rows.x.cols, padded = (d + kernel.width - 1) // kernel.width * kernel.width
     cdef Py_ssize_t start = first, stop, j
     cdef Memory packed = Memory((padded // kernel.width * kernel.strip_step + 2 * padded) * 8)
     cdef Memory totals = Memory(2 * padded * 8)

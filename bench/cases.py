@@ -1,0 +1,165 @@
+"""The table of cases: what is computed on which data, by whom, and what must be reached.
+
+`target` is the least ratio of the fastest rival's time to ours, `share` the least share of the
+binding machine limit, `allowed` the largest error that counts as a right answer. Targets hold
+for the full shape on two threads; the quick shape only shows that the row works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench import contestants, data, reference
+from bench.contestants import Contestant
+from bench.data import Inputs
+
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Operations and bytes that a case cannot do without.
+
+    `flops` counts multiplications and additions, done in `arithmetic`; `traffic` is what must be
+    read and written once, in bytes.
+    """
+
+    flops: float
+    traffic: float
+    arithmetic: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table; `full` and `quick` are shapes (rows, columns)."""
+
+    group: str
+    dtype: str
+    full: Shape
+    quick: Shape
+    make: Callable[[int, int, str], Inputs]
+    contestants: tuple[Contestant, ...]
+    error: Callable[[Inputs, Any], float]
+    allowed: float
+    work: Callable[[int, int, str], Work] | None = None
+    target: float = 1.0
+    share: float | None = None
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """Tell the case by its full shape; a quick run has the same name."""
+        rows, columns = self.full
+        return f"{self.group} {rows}x{columns}{self.detail} {self.dtype}"
+
+    def inputs(self, shape: Shape) -> Inputs:
+        """Make the data of the case for a shape (rows, columns)."""
+        return self.make(*shape, self.dtype)
+
+
+def _size(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
+
+
+def _arithmetic(dtype: str) -> str:
+    """Return the least precise arithmetic that does it: products of bytes are exact in f4."""
+    return "f4" if dtype in ("f4", "u1") else "f8"
+
+
+def _triangle(rows: int, columns: int, dtype: str) -> Work:
+    """Count one triangle of the scatter: one multiplication and one addition an entry and row."""
+    return Work(float(rows) * columns * (columns + 1),
+                float(rows) * columns * _size(dtype) + 8.0 * columns**2, _arithmetic(dtype))
+
+
+def _gram_triangle(rows: int, columns: int, dtype: str) -> Work:
+    return Work(float(columns) * rows * (rows + 1),
+                float(rows) * columns * _size(dtype) + 8.0 * rows**2, "f8")
+
+
+def _scores(k: int, products: int = 1, results: int | None = None) -> Callable[..., Work]:
+    """Count `products` products with k components, reading X and writing `results` columns."""
+
+    def work(rows: int, columns: int, dtype: str) -> Work:
+        written = k if results is None else results
+        return Work(2.0 * products * rows * columns * k,
+                    float(rows) * (columns + written) * _size(dtype), _arithmetic(dtype))
+
+    return work
+
+
+def _twice(rows: int, columns: int, dtype: str) -> Work:
+    """Count A V, then Aᵀ times that, in one read of A."""
+    width = 64 // _size(dtype)
+    return Work(4.0 * rows * columns * width, float(rows) * columns * _size(dtype), dtype)
+
+
+def _covariance(full: Shape, quick: Shape, target: float, share: float | None) -> list[Case]:
+    return [Case("covariance", dtype, full, quick, data.plain, contestants.COVARIANCE,
+                 reference.covariance_error, allowed, _triangle, target, share)
+            for dtype, allowed in (("f8", 1e-12), ("f4", 1e-5))]
+
+
+_COVARIANCES = [
+    *_covariance((1_000_000, 8), (100_000, 8), 4.0, 0.65),
+    *_covariance((1_000_000, 32), (50_000, 32), 2.5, None),
+    *_covariance((1_000_000, 64), (50_000, 64), 2.5, 0.60),
+    *_covariance((1_000_000, 128), (20_000, 128), 1.8, 0.60),
+    *_covariance((200_000, 512), (8_000, 512), 1.45, 0.75),
+    *_covariance((20_000, 1000), (2_000, 1000), 1.2, 0.75),
+    *_covariance((10_000, 4000), (1_000, 2000), 1.05, 0.75),
+    Case("covariance", "u1", (1_000_000, 64), (50_000, 64), data.plain,
+         contestants.INTEGER_COVARIANCE, reference.covariance_error, 1e-12, _triangle, 4.0),
+]
+
+_GRAM_APPLIES = [
+    Case("gram_apply", dtype, full, quick, data.with_columns, contestants.GRAM_APPLY,
+         reference.gram_apply_error, allowed, _twice, 3.0, detail=f"·{64 // _size(dtype)}")
+    for full, quick in (((60_000, 500), (6_000, 500)), ((20_000, 1500), (2_000, 1500)),
+                        ((8_000, 4000), (1_000, 4000)))
+    for dtype, allowed in (("f8", 1e-12), ("f4", 1e-5))
+]
+
+CASES: tuple[Case, ...] = (
+    *_COVARIANCES,
+    Case("transform", "f8", (1_000_000, 128), (50_000, 128), data.with_components(10),
+         contestants.TRANSFORM, reference.transform_error, 1e-12, _scores(10), 3.0, detail="→10"),
+    Case("transform", "f8", (200_000, 512), (10_000, 512), data.with_components(50),
+         contestants.TRANSFORM, reference.transform_error, 1e-12, _scores(50), 2.0, detail="→50"),
+    Case("transform", "f4", (1_000_000, 128), (50_000, 128), data.with_components(10),
+         contestants.TRANSFORM, reference.transform_error, 1e-5, _scores(10), 1.0, detail="→10"),
+    Case("reconstruct", "f8", (1_000_000, 128), (50_000, 128), data.with_scores(10),
+         contestants.RECONSTRUCT, reference.reconstruct_error, 1e-12, _scores(10), detail="←10"),
+    Case("reconstruct", "f8", (200_000, 512), (10_000, 512), data.with_scores(50),
+         contestants.RECONSTRUCT, reference.reconstruct_error, 1e-12, _scores(50), detail="←50"),
+    Case("reconstruction_error", "f8", (200_000, 512), (10_000, 512), data.with_components(50),
+         contestants.ROW_ERRORS, reference.row_error_error, 1e-9, _scores(50, 2, 1), 3.0,
+         detail="→50"),
+    Case("PCA.fit", "f8", (1_000_000, 128), (20_000, 128), data.with_components(10),
+         contestants.FIT, reference.fit_error, 1e-10, _triangle, 1.9, detail="→10"),
+    Case("PCA.fit digits", "f8", (1797, 64), (1797, 64), data.digits(10), contestants.FIT,
+         reference.fit_error, 1e-10, detail="→10"),
+    Case("PCA.fit digits", "f8", (1797, 64), (1797, 64), data.digits(0), contestants.FIT,
+         reference.fit_error, 1e-10, detail="→all"),
+    Case("PCA.fit", "f4", (50, 200_000), (50, 20_000), data.with_components(5),
+         contestants.FIT_WIDE, reference.fit_error, 1e-5, _gram_triangle, detail="→5"),
+    *_GRAM_APPLIES,
+    Case("gram", "f8", (1_000, 20_000), (300, 5_000), data.with_mean, contestants.GRAM,
+         reference.gram_error, 1e-12, _gram_triangle),
+    Case("gram", "f8", (50, 200_000), (50, 20_000), data.with_mean, contestants.GRAM,
+         reference.gram_error, 1e-12, _gram_triangle),
+)
+
+
+def select(pattern: str | None) -> list[Case]:
+    """Cases whose name holds every word of `pattern`; ValueError if there is none."""
+    words = (pattern or "").lower().split()
+    chosen = [case for case in CASES if all(word in case.name.lower() for word in words)]
+    if not chosen:
+        names = "\n  ".join(case.name for case in CASES)
+        raise ValueError(f"no case matches {pattern!r}; the cases are\n  {names}")
+    return chosen

@@ -1,0 +1,106 @@
+"""Seeded, realistic data for the benchmarks, made in blocks so that nothing but the data stays.
+
+A matrix has 16 factors of decaying strength over noise whose scale decays from column to column,
+and every column stands two to five standard deviations away from zero: a covariance has to
+centre, yet an uncentred product is still meaningful work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+FACTORS = 16
+HEAD_ROWS = 4096
+BLOCK_ELEMENTS = 1 << 20
+
+
+@dataclass
+class Inputs:
+    """What every contestant of a case is given, and what is known about it.
+
+    X is the data (n, d), k a number of components, V a block of columns (d, b), mean the column
+    means (d,) where a case takes them as given, Z scores (n, k).
+    """
+
+    X: Any
+    k: int = 0
+    V: Any = None
+    mean: Any = None
+    Z: Any = None
+    known: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return what `compute` gave the first time it was asked for under `name`."""
+        if name not in self.known:
+            self.known[name] = compute()
+        return self.known[name]
+
+
+def matrix(rows: int, columns: int, dtype: str, seed: int = 0) -> Any:
+    """Return the (rows, columns) matrix described above; u1 is scaled to mean 128 ± 32."""
+    rng = np.random.default_rng([seed, rows, columns])
+    work = np.float64 if dtype == "f8" else np.float32
+    strength = 4 * 0.75 ** np.arange(min(FACTORS, columns))
+    loadings = rng.standard_normal((len(strength), columns)) * strength[:, None]
+    noise = np.geomspace(1.0, 0.1, columns)
+    deviation = np.sqrt((loadings**2).sum(0) + noise**2)
+    offset = rng.uniform(2, 5, columns) * rng.choice([-1.0, 1.0], columns) * deviation
+    if dtype == "u1":
+        loadings, noise, offset = loadings * 32 / deviation, noise * 32 / deviation, 128.0
+    loadings, noise, offset = (np.asarray(part, work) for part in (loadings, noise, offset))
+    X = np.empty((rows, columns), dtype)
+    step = max(1, BLOCK_ELEMENTS // columns)
+    for start in range(0, rows, step):
+        size = min(step, rows - start)
+        block = rng.standard_normal((size, columns), dtype=np.float32).astype(work, copy=False)
+        block *= noise
+        block += rng.standard_normal((size, len(strength)), dtype=np.float32) @ loadings
+        block += offset
+        X[start : start + size] = block if dtype != "u1" else np.clip(np.rint(block), 0, 255)
+    return X
+
+
+def plain(rows: int, columns: int, dtype: str) -> Inputs:
+    return Inputs(matrix(rows, columns, dtype))
+
+
+def with_components(k: int) -> Callable[[int, int, str], Inputs]:
+    return lambda rows, columns, dtype: Inputs(matrix(rows, columns, dtype), k)
+
+
+def with_scores(k: int) -> Callable[[int, int, str], Inputs]:
+    """Scores (rows, k) to reconstruct from; X holds only the rows that the model is fitted on."""
+
+    def make(rows: int, columns: int, dtype: str) -> Inputs:
+        X = matrix(min(rows, HEAD_ROWS), columns, dtype)
+        return Inputs(X, k, Z=matrix(rows, k, dtype, seed=1))
+
+    return make
+
+
+def with_columns(rows: int, columns: int, dtype: str) -> Inputs:
+    """One block of columns to multiply by: 64 bytes a row, that is 8 of f8 or 16 of f4."""
+    X = matrix(rows, columns, dtype)
+    V = np.random.default_rng(2).standard_normal((columns, 64 // X.itemsize)).astype(X.dtype)
+    return Inputs(X, V=V, mean=X.mean(0, dtype=np.float64))
+
+
+def with_mean(rows: int, columns: int, dtype: str) -> Inputs:
+    X = matrix(rows, columns, dtype)
+    return Inputs(X, mean=X.mean(0, dtype=np.float64))
+
+
+def digits(k: int) -> Callable[[int, int, str], Inputs]:
+    """Take the first rows of scikit-learn's handwritten digits (1797, 64)."""
+
+    def make(rows: int, columns: int, dtype: str) -> Inputs:
+        from sklearn.datasets import load_digits
+
+        X = load_digits().data[:rows, :columns]
+        return Inputs(np.ascontiguousarray(X, dtype), k)
+
+    return make

@@ -1,0 +1,100 @@
+"""The machine's own limits, measured on the same threads as the cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from bench.cases import Work
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Fused multiply-adds from registers (flops a second, a fused one counts 2) and reading.
+
+    Flops are those of all threads together in f8 and f4; `read` is bytes a second.
+    """
+
+    f8: float
+    f4: float
+    read: float
+
+    def bound(self, work: Work) -> tuple[str, float]:
+        """Return the binding limit, ``"fma"`` or ``"read"``, and the least seconds it allows."""
+        fma = work.flops / getattr(self, work.arithmetic)
+        read = work.traffic / self.read
+        return ("fma", fma) if fma >= read else ("read", read)
+
+    def as_dict(self) -> dict[str, float]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def _kernels() -> Any:
+    """Return the compiled module; ImportError if it cannot measure limits."""
+    try:
+        dense = import_module("fastdr._dense")
+    except ImportError as error:
+        raise ImportError("the limits need the compiled module fastdr._dense: install fastdr "
+                          "(pip install .) or pass --no-limits") from error
+    for name in ("peak_flops", "read_bytes"):
+        if not hasattr(dense, name):
+            raise ImportError(f"fastdr._dense has no {name}: rebuild fastdr (pip install .) "
+                              "or pass --no-limits")
+    return dense
+
+
+def measure(threads: int, *, quick: bool = False) -> Limits:
+    """Measure all three limits on `threads` threads: the best of several runs each."""
+    dense = _kernels()
+    seconds, repeats, size = (0.05, 5, 128 * MIB) if quick else (0.1, 15, 512 * MIB)
+    with ThreadPoolExecutor(threads) as pool:
+        f8, f4 = (_flops(dense.peak_flops, size, pool, threads, seconds, repeats)
+                  for size in (8, 4))
+        return Limits(f8, f4, _read(dense.read_bytes, size, pool, threads, repeats))
+
+
+def _flops(peak: Callable[[int, int], float], itemsize: int, pool: ThreadPoolExecutor,
+           threads: int, seconds: float, repeats: int) -> float:
+    iterations, elapsed = 1000, 0.0
+    while elapsed < seconds / 4:  # until a call is long enough to extrapolate from
+        iterations *= 2
+        start = perf_counter()
+        peak(itemsize, iterations)
+        elapsed = perf_counter() - start
+    iterations = max(1, int(iterations * seconds / elapsed))
+
+    def once() -> float:
+        return sum(pool.map(lambda _: peak(itemsize, iterations), range(threads)))
+
+    return max(_rates(once, repeats))
+
+
+def _read(read_bytes: Callable[[Any, int, int], float], size: int, pool: ThreadPoolExecutor,
+          threads: int, repeats: int) -> float:
+    buffer = np.ones(size, np.uint8)
+    edges = [size * part // threads for part in range(threads + 1)]
+
+    def once() -> float:
+        list(pool.map(lambda part: read_bytes(buffer, edges[part], edges[part + 1]),
+                      range(threads)))
+        return float(size)
+
+    return max(_rates(once, repeats))
+
+
+def _rates(once: Callable[[], float], repeats: int) -> Iterator[float]:
+    """Yield what `once` returns per second, `repeats` times after one warm-up."""
+    once()
+    for _ in range(repeats):
+        start = perf_counter()
+        amount = once()
+        yield amount / (perf_counter() - start)

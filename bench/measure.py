@@ -1,0 +1,162 @@
+"""Time the contestants of a case in turn, and check what each of them reached."""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter, sleep
+from typing import Any
+
+from bench.cases import Case
+from bench.contestants import OURS, Contestant
+from bench.data import Inputs
+from bench.limits import Limits
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: rounds within a budget of seconds, a sample of at least `sample` s.
+
+    Before each sample comes a `pause`: BLAS threads spin for a while after a call and would
+    take time from whoever comes next. A rival whose first call took more than `once` seconds
+    and more than four times the fastest one's is not called again.
+    """
+
+    least: int = 5
+    most: int = 15
+    budget: float = 20.0
+    sample: float = 0.05
+    pause: float = 0.15
+    once: float = 2.0
+
+
+FULL = Effort()
+QUICK = Effort(least=3, most=5, budget=0.5, sample=0.005, pause=0.01, once=0.5)
+ONE = Effort(least=1, most=1, budget=0.0, sample=0.0, pause=0.0)
+
+
+@dataclass
+class Runner:
+    """A contestant that is present: its call, and how often a sample repeats it."""
+
+    contestant: Contestant
+    call: Callable[[], Any]
+    error: float
+    first: float
+    loops: int
+    seconds: list[float]
+
+    def sample(self, pause: float) -> float:
+        """Time the call once more; return the whole time spent."""
+        sleep(pause)
+        start = perf_counter()
+        for _ in range(self.loops):
+            self.call()
+        elapsed = perf_counter() - start
+        self.seconds.append(elapsed / self.loops)
+        return elapsed + pause
+
+
+def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:
+    start = perf_counter()
+    result = call()
+    return perf_counter() - start, result
+
+
+def start(contestant: Contestant, case: Case, inputs: Inputs, effort: Effort) -> Runner:
+    """Prepare a contestant and call it once: a warm-up, whose result is judged."""
+    call = contestant.prepare(inputs)
+    first, result = seconds_of(call)
+    error = case.error(inputs, result)
+    del result
+    again = first if first >= effort.sample else seconds_of(call)[0]
+    loops = min(10_000, max(1, math.ceil(effort.sample / max(again, 1e-7))))
+    return Runner(contestant, call, error, min(first, again), loops, [])
+
+
+def rounds(runners: list[Runner], effort: Effort) -> None:
+    """Sample all contestants in turn (A B C A B C …), so that drift hits all of them."""
+    fastest = min(runner.first for runner in runners)
+    slow = [runner for runner in runners if runner.contestant.name != OURS
+            and runner.first > max(effort.once, 4 * fastest)]
+    for runner in slow:
+        runner.seconds.append(runner.first)
+    active = [runner for runner in runners if runner not in slow]
+    spent, count = 0.0, 0
+    gc.collect()
+    gc.disable()
+    try:
+        while count < effort.least or (count < effort.most and spent < effort.budget):
+            spent += sum(runner.sample(effort.pause) for runner in active)
+            count += 1
+    finally:
+        gc.enable()
+
+
+def run(case: Case, *, quick: bool = False, effort: Effort | None = None,
+        limits: Limits | None = None) -> dict[str, Any]:
+    """Measure one case; the row holds plain values only, ready for JSON."""
+    effort = effort or (QUICK if quick else FULL)
+    shape = case.quick if quick else case.full
+    inputs = case.inputs(shape)
+    runners, others = [], []
+    for contestant in case.contestants:
+        if not contestant.present:
+            others.append({"name": contestant.name, "state": "absent"})
+            continue
+        try:
+            runners.append(start(contestant, case, inputs, effort))
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            others.append({"name": contestant.name, "state": "failed", "message": message})
+    if runners:
+        rounds(runners, effort)
+    entries = {entry["name"]: entry for entry in [*map(_entry, runners), *others]}
+    row = {"name": case.name, "group": case.group, "detail": case.detail, "dtype": case.dtype,
+           "shape": list(shape), "full_shape": list(case.full), "target": case.target,
+           "share_target": case.share, "allowed": case.allowed,
+           "contestants": [entries[contestant.name] for contestant in case.contestants]}
+    work = case.work(*shape, case.dtype) if case.work else None
+    row["work"] = vars(work).copy() if work else None
+    return row | verdict(row, limits.bound(work) if limits and work else None)
+
+
+def _entry(runner: Runner) -> dict[str, Any]:
+    median = statistics.median(runner.seconds)
+    quarters = (statistics.quantiles(runner.seconds, n=4, method="inclusive")
+                if len(runner.seconds) > 1 else [median] * 3)
+    return {"name": runner.contestant.name, "state": "measured", "median": median,
+            "spread": (quarters[2] - quarters[0]) / 2 / median, "loops": runner.loops,
+            "seconds": runner.seconds, "error": float(runner.error)}
+
+
+def verdict(row: dict[str, Any], bound: tuple[str, float] | None) -> dict[str, Any]:
+    """Compare ours with the fastest rival and with the binding limit; None where unknown."""
+    measured = [entry for entry in row["contestants"] if entry["state"] == "measured"]
+    ours = next((entry for entry in measured if entry["name"] == OURS), None)
+    rivals = [entry for entry in measured if entry["name"] != OURS]
+    best = min(rivals, key=lambda entry: entry["median"], default=None)
+    result: dict[str, Any] = dict.fromkeys(
+        ("ratio", "best_rival", "limit", "limit_seconds", "share", "right"))
+    if ours:
+        # Written so that an error of NaN is wrong too.
+        result["right"] = ours["error"] <= row["allowed"]
+        if best:
+            result |= {"ratio": best["median"] / ours["median"], "best_rival": best["name"]}
+        if bound:
+            result |= {"limit": bound[0], "limit_seconds": bound[1],
+                       "share": bound[1] / ours["median"]}
+    return result
+
+
+def problems(row: dict[str, Any]) -> list[str]:
+    """Say what makes a row a failure: something raised, or our answer is wrong. Never speed."""
+    found = [f"{row['name']}: {entry['name']} failed: {entry['message']}"
+             for entry in row["contestants"] if entry["state"] == "failed"]
+    if row["right"] is False:
+        error = next(e["error"] for e in row["contestants"] if e["name"] == OURS)
+        found.append(f"{row['name']}: fastdr's error {error:.1e} exceeds {row['allowed']:.0e}")
+    return found
