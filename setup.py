@@ -10,10 +10,14 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 CHECKED = os.environ.get("FASTDR_CHECKED") == "1"
+# Build the AVX-512 tiles from AVX2 instructions, to test their logic on a machine without them.
+EMULATE = os.environ.get("FASTDR_EMULATE") == "1"
 X86 = platform.machine().lower() in {"x86_64", "amd64"}
 TILE_FLAGS = {"base": [], "avx2": ["-mavx2", "-mfma", "-mf16c"],
               "avx512": ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma", "-mf16c",
                          "-mprefer-vector-width=512"]}
+if EMULATE:
+    TILE_FLAGS["avx512"] = TILE_FLAGS["avx2"]
 UNIX = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
         "-Wno-psabi"]
 
@@ -44,6 +48,7 @@ def tiles(unix):
 def extension(source):
     """Describe one compiled module of fastdr."""
     macros = [("FASTDR_X86", "1")] if X86 and sys.platform != "win32" else []
+    macros += [("FASTDR_EMULATE", "1")] if EMULATE else []
     return Extension(f"fastdr.{source.stem}", [str(source)], include_dirs=["src_ext/tile"],
                      define_macros=macros, depends=[str(p) for p in Path("src_ext").glob("*/*")])
 

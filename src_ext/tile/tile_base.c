@@ -20,8 +20,12 @@ int fd_tiles(const fd_tile *found[3])
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (avx2)
         found[count++] = &fd_tile_avx2;
-    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+    int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+#ifdef FASTDR_EMULATE
+    avx512 = avx2;
+#endif
+    if (avx512)
         found[count++] = &fd_tile_avx512;
 #endif
     return count;

@@ -34,6 +34,29 @@
 /* Columns staged together when the source needs conversion. */
 #define FD_STAGE 64
 
+/* Memory to come, called into L2 a little at every step while the multipliers work. */
+typedef struct {
+    const char *next;
+    ptrdiff_t step; /* in 1/256 bytes */
+} fd_ahead;
+
+/* Spread `bytes` from `next` on over `steps` steps. */
+FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t steps)
+{
+    fd_ahead ahead = {next, bytes * 256 / (steps + 1)};
+    return ahead;
+}
+
+FD_INLINE void fd_call(const fd_ahead *ahead, ptrdiff_t step)
+{
+    FD_PREFETCH(ahead->next + (step * ahead->step >> 8));
+}
+
+FD_INLINE void fd_advance(fd_ahead *ahead, ptrdiff_t steps)
+{
+    ahead->next += steps * ahead->step >> 8;
+}
+
 /* Half precision to float, exact for every value including subnormals and infinities. */
 FD_INLINE float fd_half(uint16_t bits)
 {

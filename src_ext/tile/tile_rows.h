@@ -10,17 +10,12 @@
    leave the multipliers waiting. */
 #define FD_TAKE(left) ((left) == FD_STRIPS + 1 ? (FD_STRIPS + 1) / 2 : FD_MIN(FD_STRIPS, left))
 
-/* Where rows to come lie in memory: they are called while the multipliers work. */
-typedef struct {
-    const char *row;
-    ptrdiff_t rows, step, bytes;
-} FD_T(fd_ahead);
-
-FD_INLINE void FD_T(call)(FD_T(fd_ahead) *ahead, ptrdiff_t rows)
+/* Rows [first, last) of x in memory, if they lie in one piece: to be called ahead of their turn. */
+FD_INLINE fd_ahead FD_T(rows_ahead)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
+                                    ptrdiff_t steps)
 {
-    for (; rows > 0 && ahead->rows > 0; rows--, ahead->rows--, ahead->row += ahead->step)
-        for (ptrdiff_t byte = 0; byte < ahead->bytes; byte += 64)
-            FD_PREFETCH(ahead->row + byte);
+    const int solid = x->row_step == x->cols * x->col_step && x->row_step > 0 && last > first;
+    return fd_spread(x->data + first * x->row_step, solid * (last - first) * x->row_step, steps);
 }
 
 /* Copy a block of x minus its shift; `to` has rows of `ld` elements. */
@@ -61,7 +56,7 @@ static ptrdiff_t FD_T(packed_b)(ptrdiff_t depth, ptrdiff_t q)
 /* to[r][s] = [to[r][s] +] Σ_k a[r][k] b[k][s] for FD_ROWS rows and `strips` vectors. */
 FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t lda,
                                const T *restrict b, ptrdiff_t depth, int first, T *to,
-                               ptrdiff_t ld)
+                               ptrdiff_t ld, const fd_ahead *ahead)
 {
     vec acc[FD_ROWS][FD_STRIPS];
     FD_UNROLL
@@ -70,6 +65,7 @@ FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t 
         for (int s = 0; s < strips; s++)
             acc[r][s] = first ? FD_T(splat)(0) : FD_T(load)(to + r * ld + s * FD_W);
     for (ptrdiff_t k = 0; k < depth; k++) {
+        fd_call(ahead, k);
         vec right[FD_STRIPS];
         FD_UNROLL
         for (int s = 0; s < strips; s++)
@@ -92,32 +88,30 @@ FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t 
 /* One group: to (rows, strips vectors) = [to +] a (rows, depth) b; rows padded to FD_ROWS. */
 FD_INLINE void FD_T(group_product)(ptrdiff_t strips, const T *a, ptrdiff_t lda, ptrdiff_t rows,
                                    ptrdiff_t depth, const T *b, int first, T *to, ptrdiff_t ld,
-                                   FD_T(fd_ahead) *ahead, ptrdiff_t called)
+                                   fd_ahead *ahead)
 {
     for (ptrdiff_t r = 0; r < rows; r += FD_ROWS, a += FD_ROWS * lda, to += FD_ROWS * ld) {
         if (strips == FD_STRIPS)
-            FD_T(rows_tile)(FD_STRIPS, a, lda, b, depth, first, to, ld);
+            FD_T(rows_tile)(FD_STRIPS, a, lda, b, depth, first, to, ld, ahead);
 #if FD_STRIPS > 1
         else if (strips == 2)
-            FD_T(rows_tile)(2, a, lda, b, depth, first, to, ld);
+            FD_T(rows_tile)(2, a, lda, b, depth, first, to, ld, ahead);
         else
-            FD_T(rows_tile)(1, a, lda, b, depth, first, to, ld);
+            FD_T(rows_tile)(1, a, lda, b, depth, first, to, ld, ahead);
 #endif
-        FD_T(call)(ahead, called);
+        fd_advance(ahead, depth);
     }
 }
 
 /* to (rows, q padded to whole vectors) = [to +] a (rows, depth) B, B packed by `pack_b`. */
 static void FD_T(block_product)(const T *a, ptrdiff_t lda, ptrdiff_t rows, ptrdiff_t depth,
                                 const T *b, ptrdiff_t q, int first, T *to, ptrdiff_t ld,
-                                FD_T(fd_ahead) ahead)
+                                fd_ahead *ahead)
 {
-    const ptrdiff_t groups = (q + FD_STRIPS * FD_W - 1) / (FD_STRIPS * FD_W);
-    const ptrdiff_t called = (ahead.rows * FD_ROWS + rows * groups - 1) / (rows * groups);
     ptrdiff_t strips;
     for (ptrdiff_t c = 0; c < q; c += strips * FD_W, b += depth * strips * FD_W) {
         strips = FD_TAKE((q - c + FD_W - 1) / FD_W);
-        FD_T(group_product)(strips, a, lda, rows, depth, b, first, to + c, ld, &ahead, called);
+        FD_T(group_product)(strips, a, lda, rows, depth, b, first, to + c, ld, ahead);
     }
 }
 
@@ -153,7 +147,6 @@ static int FD_T(rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
                               const double *offset, void *out_, void *work)
 {
     const ptrdiff_t depth = x->cols, ldz = FD_UP(q, FD_W), tall = FD_T(product_rows)(q);
-    const ptrdiff_t item = x->col_step > 0 && x->col_step <= 8 ? x->col_step : 0;
     T *out = out_, *packed = (T *)FD_UP((uintptr_t)work, 64);
     T *a = packed + FD_T(packed_b)(depth, q), *z = a + FD_TALL * FD_LDA;
     vec check = FD_T(splat)(0);
@@ -161,16 +154,13 @@ static int FD_T(rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
     FD_T(pack_b)(b, depth, q, packed);
     for (ptrdiff_t row = first; row < last; row += tall) {
         const ptrdiff_t rows = FD_MIN(tall, last - row), padded = FD_UP(rows, FD_ROWS);
+        const ptrdiff_t groups = (ldz / FD_W + FD_STRIPS - 1) / FD_STRIPS;
         /* Rows that need no change are multiplied where they lie. */
         const int direct = !shift && rows == padded && FD_T(in_place)(x);
+        fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
+                                          padded / FD_ROWS * groups * depth);
         for (ptrdiff_t k = 0; k < depth; k += FD_DEPTH) {
             const ptrdiff_t deep = FD_MIN(FD_DEPTH, depth - k);
-            const int wrap = k + deep == depth;
-            const ptrdiff_t next_row = wrap ? row + rows : row, next_col = wrap ? 0 : k + deep;
-            FD_T(fd_ahead) ahead = {
-                x->data + next_row * x->row_step + next_col * item,
-                item ? FD_MIN(tall, last - next_row) : 0, x->row_step,
-                FD_MIN(FD_DEPTH, depth - next_col) * item};
             const T *from = (const T *)(x->data + row * x->row_step) + k;
             ptrdiff_t lda = x->row_step / (ptrdiff_t)sizeof(T);
             if (!direct) {
@@ -180,7 +170,8 @@ static int FD_T(rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
                 from = a;
                 lda = FD_LDA;
             }
-            FD_T(block_product)(from, lda, rows, deep, packed + k * ldz, q, k == 0, z, ldz, ahead);
+            FD_T(block_product)(from, lda, rows, deep, packed + k * ldz, q, k == 0, z, ldz,
+                                &ahead);
         }
         for (ptrdiff_t r = 0; r < rows; r++)
             check = FD_T(deliver)(z + r * ldz, q, offset, out + (row + r) * q, check);
@@ -235,18 +226,21 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
     const ptrdiff_t ldz = FD_UP(k, FD_W);
     T *packed_p = (T *)FD_UP((uintptr_t)work, 64), *packed_r = packed_p + FD_T(packed_b)(cols, k);
     T *a = packed_r + FD_T(packed_b)(k, cols), *z = a + tall * lda, *fit = z + tall * ldz;
-    FD_T(fd_ahead) none = {NULL, 0, 0, 0};
 
     FD_T(pack_b)(p, cols, k, packed_p);
     FD_T(pack_b)(r_, k, cols, packed_r);
     memset(a, 0, tall * lda * sizeof(T)); /* the padding columns stay zero */
     for (ptrdiff_t row = first; row < last; row += tall) {
         const ptrdiff_t rows = FD_MIN(tall, last - row);
+        const ptrdiff_t groups = (ldz / FD_W + FD_STRIPS - 1) / FD_STRIPS;
+        fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
+                                          (rows + FD_ROWS - 1) / FD_ROWS * groups * cols);
+        fd_ahead none = {NULL, 0};
         FD_T(centre)(x, row, rows, 0, cols, shift, a, lda);
         for (ptrdiff_t d = 0; d < cols; d += FD_DEPTH) {
             const ptrdiff_t deep = FD_MIN(FD_DEPTH, cols - d);
             FD_T(block_product)(a + d, lda, rows, deep, packed_p + d * ldz, k, d == 0, z, ldz,
-                                none);
+                                &ahead);
         }
         for (ptrdiff_t i = 0; i < rows; i++)
             out[row - first + i] = 0;
@@ -257,7 +251,7 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
                 const ptrdiff_t deep = FD_MIN(FD_DEPTH, k - d);
                 const T *b = packed_r + d * FD_UP(cols, FD_W) + c * deep;
                 FD_T(group_product)(strips, z + d, ldz, rows, deep, b, d == 0, fit, FD_FIT_LD,
-                                    &none, 0);
+                                    &none);
             }
             for (ptrdiff_t i = 0; i < rows; i++)
                 out[row - first + i] += FD_T(gap)(strips, a + i * lda + c, fit + i * FD_FIT_LD);
@@ -267,58 +261,106 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
 
 #define FD_VECS (64 / FD_BYTES)
 #define FD_GW ((ptrdiff_t)(64 / sizeof(T)))
+#define FD_GRAM_LD(cols) (FD_UP(cols, FD_GW) + FD_GW)
+
+/* Rows of a gram block: they stay in L2 while V and then Y pass through L1 in pieces. */
+FD_INLINE ptrdiff_t FD_T(gram_rows)(ptrdiff_t cols)
+{
+    ptrdiff_t rows = (ptrdiff_t)(1 << 18) / (ptrdiff_t)sizeof(T) / FD_MAX(cols, 1);
+    return FD_MIN(8 * FD_GROUP, FD_MAX(FD_GROUP, rows / FD_GROUP * FD_GROUP));
+}
 
 static ptrdiff_t FD_T(gram_work)(ptrdiff_t cols)
 {
-    return 64 + sizeof(T) * FD_GROUP * FD_UP(cols + 8, 16);
+    return 64 + sizeof(T) * FD_T(gram_rows)(cols) * (FD_GRAM_LD(cols) + FD_GW);
+}
+
+/* t (FD_GROUP, 64 bytes) += a (FD_GROUP, cols) v (cols, 64 bytes) */
+FD_INLINE void FD_T(gram_forward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t cols,
+                                  const T *restrict v, T *restrict t_,
+                                  const fd_ahead *ahead)
+{
+    vec t[FD_GROUP][FD_VECS];
+    FD_UNROLL
+    for (int r = 0; r < FD_GROUP; r++)
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
+    for (ptrdiff_t j = 0; j < cols; j++, v += FD_GW) {
+        fd_call(ahead, j);
+        vec vj[FD_VECS];
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            vj[s] = FD_T(load_loose)(v + s * FD_W);
+        FD_UNROLL
+        for (int r = 0; r < FD_GROUP; r++) {
+            vec left = FD_T(splat)(a[r * lda + j]);
+            FD_UNROLL
+            for (int s = 0; s < FD_VECS; s++)
+                t[r][s] = FD_T(fma)(left, vj[s], t[r][s]);
+        }
+    }
+    FD_UNROLL
+    for (int r = 0; r < FD_GROUP; r++)
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            FD_T(store)(t_ + r * FD_GW + s * FD_W, t[r][s]);
+}
+
+/* y (cols, 64 bytes) += a' t */
+FD_INLINE void FD_T(gram_backward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t cols,
+                                   const T *restrict t_, T *restrict y,
+                                   const fd_ahead *ahead)
+{
+    vec t[FD_GROUP][FD_VECS];
+    FD_UNROLL
+    for (int r = 0; r < FD_GROUP; r++)
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
+    for (ptrdiff_t j = 0; j < cols; j++, y += FD_GW) {
+        fd_call(ahead, j);
+        vec yj[FD_VECS];
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            yj[s] = FD_T(load_loose)(y + s * FD_W);
+        FD_UNROLL
+        for (int r = 0; r < FD_GROUP; r++) {
+            vec left = FD_T(splat)(a[r * lda + j]);
+            FD_UNROLL
+            for (int s = 0; s < FD_VECS; s++)
+                yj[s] = FD_T(fma)(left, t[r][s], yj[s]);
+        }
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            FD_T(store_loose)(y + s * FD_W, yj[s]);
+    }
 }
 
 static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
                              const double *shift, const void *v_, void *y_, void *work)
 {
+    const ptrdiff_t cols = x->cols, lda = FD_GRAM_LD(cols), tall = FD_T(gram_rows)(cols);
     const T *v = v_;
-    T *y = y_, *a = (T *)FD_UP((uintptr_t)work, 64);
-    const ptrdiff_t cols = x->cols, lda = FD_UP(cols + 8, 16);
-    for (ptrdiff_t row = first; row < last; row += FD_GROUP) {
-        const ptrdiff_t rows = FD_MIN(FD_GROUP, last - row);
-        vec t[FD_GROUP][FD_VECS];
-        if (rows < FD_GROUP)
-            memset(a, 0, FD_GROUP * lda * sizeof(T));
+    T *y = y_, *a = (T *)FD_UP((uintptr_t)work, 64), *t = a + tall * lda;
+    for (ptrdiff_t row = first; row < last; row += tall) {
+        const ptrdiff_t rows = FD_MIN(tall, last - row), padded = FD_UP(rows, FD_GROUP);
+        fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
+                                          2 * padded / FD_GROUP * cols);
         FD_T(centre)(x, row, rows, 0, cols, shift, a, lda);
-        FD_UNROLL
-        for (int r = 0; r < FD_GROUP; r++)
-            FD_UNROLL
-            for (int s = 0; s < FD_VECS; s++)
-                t[r][s] = FD_T(splat)(0);
-        for (ptrdiff_t j = 0; j < cols; j++) {
-            vec vj[FD_VECS];
-            FD_UNROLL
-            for (int s = 0; s < FD_VECS; s++)
-                vj[s] = FD_T(load_loose)(v + j * FD_GW + s * FD_W);
-            FD_UNROLL
-            for (int r = 0; r < FD_GROUP; r++) {
-                vec left = FD_T(splat)(a[r * lda + j]);
-                FD_UNROLL
-                for (int s = 0; s < FD_VECS; s++)
-                    t[r][s] = FD_T(fma)(left, vj[s], t[r][s]);
-            }
-        }
-        for (ptrdiff_t j = 0; j < cols; j++) {
-            vec yj[FD_VECS];
-            FD_UNROLL
-            for (int s = 0; s < FD_VECS; s++)
-                yj[s] = FD_T(load_loose)(y + j * FD_GW + s * FD_W);
-            FD_UNROLL
-            for (int r = 0; r < FD_GROUP; r++) {
-                vec left = FD_T(splat)(a[r * lda + j]);
-                FD_UNROLL
-                for (int s = 0; s < FD_VECS; s++)
-                    yj[s] = FD_T(fma)(left, t[r][s], yj[s]);
-            }
-            FD_UNROLL
-            for (int s = 0; s < FD_VECS; s++)
-                FD_T(store_loose)(y + j * FD_GW + s * FD_W, yj[s]);
-        }
+        memset(a + rows * lda, 0, (padded - rows) * lda * sizeof(T));
+        memset(t, 0, padded * FD_GW * sizeof(T));
+        for (int back = 0; back < 2; back++)
+            for (ptrdiff_t j = 0; j < cols; j += FD_DEPTH)
+                for (ptrdiff_t r = 0; r < padded; r += FD_GROUP) {
+                    const ptrdiff_t here = FD_MIN(FD_DEPTH, cols - j);
+                    const T *from = a + r * lda + j;
+                    if (back)
+                        FD_T(gram_backward)(from, lda, here, t + r * FD_GW, y + j * FD_GW, &ahead);
+                    else
+                        FD_T(gram_forward)(from, lda, here, v + j * FD_GW, t + r * FD_GW, &ahead);
+                    fd_advance(&ahead, here);
+                }
     }
 }
 
@@ -330,6 +372,7 @@ static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
 #undef FD_ERROR_LD
 #undef FD_VECS
 #undef FD_GW
+#undef FD_GRAM_LD
 #undef FD_KEEP
 #undef FD_STEP
 #undef vec

@@ -20,7 +20,7 @@ FD_INLINE void FD_T(add_tile)(const int strips, vec acc[FD_ROWS][FD_STRIPS], dou
 
 /* acc[r][s] = Σ_k b[k][r] a[s][k]: `strips` strips from `a`, FD_ROWS columns from `b`. */
 FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restrict b,
-                          ptrdiff_t rows, double *to, ptrdiff_t ld)
+                          ptrdiff_t rows, double *to, ptrdiff_t ld, const fd_ahead *ahead)
 {
     vec acc[FD_ROWS][FD_STRIPS];
     FD_UNROLL
@@ -29,6 +29,7 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
         for (int s = 0; s < strips; s++)
             acc[r][s] = FD_T(splat)(0);
     for (ptrdiff_t k = 0; k < rows; k++) {
+        fd_call(ahead, k);
         vec left[FD_STRIPS];
         FD_UNROLL
         for (int s = 0; s < strips; s++)
@@ -47,13 +48,14 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
 #if FD_STRIPS > 1
 /* One strip only: even and odd rows apart, so that enough sums are under way. */
 FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows,
-                               double *to, ptrdiff_t ld)
+                               double *to, ptrdiff_t ld, const fd_ahead *ahead)
 {
     vec acc[FD_ROWS][FD_STRIPS];
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++)
         acc[r][0] = acc[r][1] = FD_T(splat)(0);
     for (ptrdiff_t k = 0; k + 1 < rows; k += 2) {
+        fd_call(ahead, k);
         vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);
         FD_UNROLL
         for (int r = 0; r < FD_ROWS; r++) {
@@ -81,8 +83,8 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
 {
     const T *packed = packed_;
     const ptrdiff_t all = (cols + FD_W - 1) / FD_W;
-    /* The rows that follow in memory are called while the multipliers work. */
-    const ptrdiff_t lines = next_bytes / 64 * 2 * FD_STRIPS / (all * (all + FD_STRIPS)) + 1;
+    const ptrdiff_t tiles = all * (all + FD_STRIPS) / (2 * FD_STRIPS) * (FD_W / FD_ROWS);
+    fd_ahead ahead = fd_spread(next, next_bytes, tiles * rows);
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
     for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS); i < i1; i += FD_STRIPS)
     for (ptrdiff_t j = jb; j < FD_MIN(FD_MIN(jb + FD_KEEP, j1), i + FD_STRIPS); j++) {
@@ -92,18 +94,14 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
         double *to = triangle + fd_triangle_offset(j, all, FD_W) + (left - j) * FD_W;
         for (ptrdiff_t r = 0; r < FD_W; r += FD_ROWS, b += FD_ROWS, to += FD_ROWS * ld) {
             if (strips == FD_STRIPS)
-                FD_T(tile)(FD_STRIPS, a, b, rows, to, ld);
+                FD_T(tile)(FD_STRIPS, a, b, rows, to, ld, &ahead);
 #if FD_STRIPS > 1
             else if (strips == 2)
-                FD_T(tile)(2, a, b, rows, to, ld);
+                FD_T(tile)(2, a, b, rows, to, ld, &ahead);
             else if (strips == 1)
-                FD_T(thin_tile)(a, b, rows, to, ld);
+                FD_T(thin_tile)(a, b, rows, to, ld, &ahead);
 #endif
-        }
-        for (ptrdiff_t line = 0; line < lines && next_bytes > 0; line++) {
-            FD_PREFETCH(next);
-            next += 64;
-            next_bytes -= 64;
+            fd_advance(&ahead, rows);
         }
     }
 }
