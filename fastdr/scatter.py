@@ -10,24 +10,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastdr._dense import Panel, Scatter, storage_size, strip_width
+from fastdr._dense import Panel, Scatter, storage_size, strip_width, triangle_size
 from fastdr.sources import Rows
 from fastdr.threads import ordered_map
-from fastdr.validation import AnyArray, FloatArray, raise_not_finite
+from fastdr.validation import AnyArray, FloatArray
 
 PANEL = 256
 SHARED_FEATURES = 512
 _GROUPS = 16
 _GROUP_WORK = 1 << 25
 _SHARED_PANELS = 4
+_ROOM = 20  # groups may take this part of the memory of the rows
 _KEPT_STRIPS, _PASSING_STRIPS = 32, 48
 
 
-def middle(rows: AnyArray, *, integral: bool) -> FloatArray:
-    """Mean of the first rows, the point about which sums are gathered; (features,)."""
-    head = rows[:max(1, min(1024, (1 << 17) // rows.shape[1]))].astype(np.float64)
-    with np.errstate(all="ignore"):
-        shift: FloatArray = head[0] + (head - head[0]).mean(axis=0)
+def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) -> FloatArray:
+    """Mean of the first rows that count: the point about which sums are gathered; (features,)."""
+    size = max(1, min(1024, (1 << 17) // rows.shape[1]))
+    if weight is None:
+        head = rows[:size].astype(np.float64, order="C")
+        with np.errstate(all="ignore"):
+            shift: FloatArray = head[0] + (head - head[0]).mean(axis=0)
+    else:
+        first = np.flatnonzero(weight)[:size]
+        head, part = rows[first].astype(np.float64, order="C"), weight[first]
+        origin = head[np.argmax(part)]
+        with np.errstate(all="ignore"):
+            shift = origin + part @ (head - origin) / part.sum()
     shift[~np.isfinite(shift)] = 0.0
     if integral:
         return np.asarray(np.rint(shift))
@@ -47,17 +56,17 @@ class ScatterSum:
         self.features, self.shift, self.single, self.exact = features, shift, single, exact
         self.row_shift = row_shift
         self._panels: list[Panel] = []
-        self._storage, self._total = self._empty()
+        self._storage = np.zeros(storage_size(features, single))
+        self._total = self._scatter(self._storage)
 
     @property
     def outside(self) -> bool:
         """Whether float32 products over- or underflowed."""
         return bool(self._total.outside)
 
-    def _empty(self) -> tuple[FloatArray, Scatter]:
-        storage = np.zeros(storage_size(self.features, self.single))
-        return storage, Scatter(self.features, storage, self.shift, self.single, self.exact,
-                                self.row_shift)
+    def _scatter(self, storage: FloatArray) -> Scatter:
+        return Scatter(self.features, storage, self.shift, self.single, self.exact,
+                       self.row_shift)
 
     def add(self, X: AnyArray, weight: FloatArray | None = None, *,
             root: FloatArray | None = None, transposed: bool = False) -> bool:
@@ -71,11 +80,13 @@ class ScatterSum:
     def _add_groups(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> int:
         work = rows.count * self.features * max(self.features, 32)
         panels = -(-rows.count // PANEL)
-        count = max(1, min(_GROUPS, work // _GROUP_WORK, panels))
+        size = triangle_size(self.features, self.single)
+        room = max(2, rows.array.nbytes // (_ROOM * 8 * size))
+        count = max(1, min(_GROUPS, work // _GROUP_WORK, panels, room))
         edges = [min(panels * i // count * PANEL, rows.count) for i in range(count + 1)]
 
         def sum_group(index: int) -> tuple[Scatter, int]:
-            scatter = self._total if count == 1 else self._empty()[1]
+            scatter = self._scatter(np.zeros(size)) if index else self._total
             bad = -1
             for matrix, start, first, last in rows.pieces(edges[index], edges[index + 1]):
                 found = scatter.add_rows(matrix, first, last, _part(weight, start, rows),
@@ -84,9 +95,8 @@ class ScatterSum:
             return scatter, bad
 
         results = ordered_map(sum_group, count)
-        if count > 1:
-            for scatter, _ in results:
-                self._total.merge(scatter)
+        for scatter, _ in results[1:]:
+            self._total.merge(scatter)
         return max(bad for _, bad in results)
 
     def _add_shared(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> int:
@@ -112,7 +122,7 @@ class ScatterSum:
         return bad
 
     def finish(self, *, centred: bool = True) -> tuple[FloatArray, FloatArray]:
-        """Return (mean, scatter); without centring the mean is the shift and scatter is Z'Z.
+        """Return (mean - shift, scatter); without centring the first is zero, the second Z'Z.
 
         The scatter is unpacked inside its own storage, so no second matrix is made.
         """
@@ -122,7 +132,7 @@ class ScatterSum:
         self._total.expand()
         self._panels.clear()
         size = self.features
-        return self.shift + offset, self._storage[:size * size].reshape(size, size)
+        return offset, self._storage[:size * size].reshape(size, size)
 
 
 def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | None:
@@ -134,15 +144,3 @@ def _parts(strips: int) -> list[tuple[int, int, int, int]]:
     return [(j, min(j + _KEPT_STRIPS, strips), i, min(i + _PASSING_STRIPS, strips))
             for j in range(0, strips, _KEPT_STRIPS)
             for i in range(j // _PASSING_STRIPS * _PASSING_STRIPS, strips, _PASSING_STRIPS)]
-
-
-def scatter_of(X: AnyArray, shift: FloatArray, weight: FloatArray | None, *, single: bool,
-               exact: bool) -> tuple[FloatArray, FloatArray] | None:
-    """Return (mean, scatter) of all rows, or None if float32 arithmetic cannot hold them.
-
-    Raises ValueError if a value is NaN or infinite.
-    """
-    total = ScatterSum(X.shape[1], shift, single=single, exact=exact)
-    if not total.add(X, weight):
-        raise_not_finite(X)
-    return None if total.outside else total.finish()

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastdr._dense import add_column_sums
-from fastdr.scatter import middle, scatter_of
-from fastdr.sources import Rows, Source
+from fastdr.scatter import ScatterSum, middle
+from fastdr.sources import ArraySource, Rows, Source
 from fastdr.threads import ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -45,6 +45,9 @@ class Moments:
         Weighted mean, in input units.
     scatter : (d, d) float64, symmetric
         Sum of weight (row - mean)(row - mean)ᵀ, in squared input units.
+    rest : (d,) float64
+        What rounding took from `mean`: their sum is the mean to about twice the digits, so that
+        merging costs none.
 
     Examples
     --------
@@ -63,6 +66,7 @@ class Moments:
     square_weight: float
     mean: FloatArray
     scatter: FloatArray
+    rest: FloatArray
 
     @classmethod
     def of(cls, X: Any, sample_weight: ArrayLike | None = None, *,
@@ -87,20 +91,19 @@ class Moments:
         small = rows.dtype.itemsize == 1 and weight is None
         single = small or (rows.dtype.kind == "f" and rows.dtype.itemsize < 8
                            and precision is None and rows.shape[0] > _FEW_ROWS)
-        shift = middle(rows, integral=rows.dtype.kind in "iub")
-        found = scatter_of(rows, shift, weight, single=single, exact=small)
-        if found is None:
-            found = scatter_of(rows, shift, weight, single=False, exact=False)
-        assert found is not None  # float64 arithmetic always answers
-        return cls._of_sums(rows.shape[0], weight, *found)
-
-    @classmethod
-    def _of_sums(cls, rows: int, weight: FloatArray | None, mean: FloatArray,
-                 scatter: FloatArray) -> Self:
-        if weight is None:
-            return cls(rows, float(rows), float(rows), mean, scatter)
-        return cls(int(np.count_nonzero(weight)), float(weight.sum()), float(weight @ weight),
-                   mean, scatter)
+        shift = middle(rows, weight, integral=rows.dtype.kind in "iub")
+        total = ScatterSum(rows.shape[1], shift, single=single, exact=small)
+        finite = total.add(rows, weight)
+        if total.outside:
+            return cls.of(rows, weight, precision="double")
+        if finite:
+            offset, scatter = total.finish()
+        else:
+            raise_not_finite(rows)
+            shift, offset, scatter = _of_huge(rows, weight)
+        mean = shift + offset
+        counts = _counts(rows.shape[0], weight)
+        return cls(*counts, mean, scatter, (shift - mean) + offset)
 
     @classmethod
     def of_source(cls, source: Source, sample_weight: ArrayLike | None = None, *,
@@ -131,20 +134,25 @@ class Moments:
             raise ValueError(f"cannot merge moments of {len(self.mean)} and {len(other.mean)} "
                              "features.")
         weight = self.weight + other.weight
-        step = other.mean - self.mean
+        step = (other.mean - self.mean) + (other.rest - self.rest)
         scatter = self.scatter + other.scatter
         _add_outer(scatter, step, self.weight * other.weight / weight)
+        move = self.rest + step * (other.weight / weight)
+        mean = self.mean + move
         return type(self)(self.count + other.count, weight,
-                          self.square_weight + other.square_weight,
-                          self.mean + step * (other.weight / weight), scatter)
+                          self.square_weight + other.square_weight, mean, scatter,
+                          (self.mean - mean) + move)
 
     __add__ = merge
 
     def about(self, mean: ArrayLike) -> FloatArray:
         """Return the (d, d) scatter about a given mean: Σ weight (row - mean)(row - mean)ᵀ."""
         scatter = self.scatter.copy()
-        _add_outer(scatter, self.mean - as_vector(mean, len(self.mean), "mean"), self.weight)
+        _add_outer(scatter, self._distance(mean), self.weight)
         return scatter
+
+    def _distance(self, mean: ArrayLike) -> FloatArray:
+        return (self.mean - as_vector(mean, len(self.mean), "mean")) + self.rest
 
     def divisor(self, ddof: float = 1, kind: Kind = "frequency") -> float:
         """Divisor that makes a covariance of the scatter.
@@ -175,11 +183,36 @@ class Moments:
         return np.diagonal(self.scatter) / self.divisor(ddof)
 
 
+def _counts(rows: int, weight: FloatArray | None) -> tuple[int, float, float]:
+    """Rows that count, sum of weights, sum of squared weights."""
+    if weight is None:
+        return rows, float(rows), float(rows)
+    return int(np.count_nonzero(weight)), float(weight.sum()), float(weight @ weight)
+
+
+def _of_huge(rows: AnyArray, weight: FloatArray | None) -> tuple[FloatArray, ...]:
+    """Shift, offset and scatter of finite rows whose squares overflow: infinite where they must.
+
+    Blocks are scaled by a power of two, which is exact, and the sums scaled back.
+    """
+    exponent = 600  # squares of values below 2**1024 stay below 2**848
+    zero = np.zeros(rows.shape[1])
+    total = ScatterSum(rows.shape[1], zero, single=False)
+    start = 0
+    for block in ArraySource(rows).blocks():
+        part = None if weight is None else weight[start:start + len(block)]
+        total.add(np.ldexp(block.astype(np.float64), -exponent), part)
+        start += len(block)
+    offset, scatter = total.finish()
+    with np.errstate(over="ignore"):
+        return zero, np.ldexp(offset, exponent), np.ldexp(scatter, 2 * exponent)
+
+
 def _add_outer(matrix: FloatArray, vector: FloatArray, factor: float) -> None:
     """matrix += factor vector vectorᵀ, a few rows at a time."""
     for start in range(0, len(vector), 64):
         part = slice(start, start + 64)
-        matrix[part] += np.outer(factor * vector[part], vector)
+        matrix[part] += factor * np.outer(vector[part], vector)  # symmetric to the last bit
 
 
 def moments(X: Any, sample_weight: ArrayLike | None = None) -> Moments:
@@ -245,8 +278,7 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     found = Moments.of(rows, sample_weight)
     divisor = found.divisor((mean is None) if ddof is None else ddof)
     if mean is not None:
-        _add_outer(found.scatter, found.mean - as_vector(mean, rows.shape[1], "mean"),
-                   found.weight)
+        _add_outer(found.scatter, found._distance(mean), found.weight)
     return np.divide(found.scatter, divisor, out=found.scatter if out is None else out)
 
 
@@ -263,7 +295,7 @@ def column_moments(X: AnyArray, weight: FloatArray | None = None) -> tuple[Float
 
     def columns(index: int) -> None:
         part = slice(index * _COLUMNS, min((index + 1) * _COLUMNS, features))
-        mean = middle(X[:, part], integral=False)
+        mean = middle(X[:, part], weight, integral=False)
         for _ in range(2):  # the second pass is about the mean itself, so nothing cancels
             sums, square = np.zeros(mean.size), np.zeros(mean.size)
             for matrix, start, first, last in Rows(X[:, part]).pieces(0, rows):

@@ -1,4 +1,4 @@
-"""Thread count, the BLAS limit, and an ordered map over blocks.
+"""Thread count, the limit it sets to BLAS, and an ordered map over blocks.
 
 One pool of Python threads serves the whole library: kernels are serial and release the GIL,
 so the pool needs no OpenMP runtime, survives ``fork`` (it is made again in the child) and
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -75,7 +77,8 @@ def _default_threads() -> int:
 
 
 def _checked(count: int) -> int:
-    if isinstance(count, bool) or int(count) != count or count < 1:
+    number = isinstance(count, int | float | np.integer | np.floating)
+    if isinstance(count, bool) or not number or not count >= 1 or count != count // 1:
         raise ValueError(f"number of threads must be a positive integer, got {count!r}.")
     return int(count)
 
@@ -153,13 +156,20 @@ def num_threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def blas_limit(count: int) -> Iterator[None]:
-    """Limit the BLAS libraries of the process to `count` threads; nested users share one limit."""
+def blas_limit() -> Iterator[None]:
+    """Hold BLAS to `get_num_threads()` threads while that is fewer than the CPUs available.
+
+    Users in several threads share one limit; the caller's own is restored by the last of them.
+    """
+    count = get_num_threads()
+    if count >= available_cpus():
+        yield
+        return
     with _state.lock:
         if _state.blas is None:
             from threadpoolctl import ThreadpoolController
 
-            _state.blas = ThreadpoolController()
+            _state.blas = ThreadpoolController()  # a scan of the process, so it is kept
         if _state.blas_users == 0:
             limiter = _state.blas.limit(limits=count, user_api="blas")
             _state.blas_restore = limiter.restore_original_limits

@@ -33,7 +33,10 @@ def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None =
     if hasattr(X, "tocsr") or hasattr(X, "todense"):
         raise TypeError(f"{name} is sparse ({type(X).__name__}); fastdr needs a dense array here. "
                         f"Pass {name}.toarray() if it fits in memory.")
-    array = X if isinstance(X, np.ndarray) else _array_of(X, name)
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise ValueError(f"{name} has masked values; fill them or drop their rows first.")
+    plain = isinstance(X, np.ndarray) and X.dtype != object
+    array = np.asarray(X) if plain else _array_of(X, name)
     _check_dtype(array, name)
     if array.ndim != 2:
         raise ValueError(_shape_message(array, name))
@@ -92,7 +95,11 @@ def _reshape(name: str) -> str:
 
 def as_vector(values: ArrayLike, size: int, name: str) -> FloatArray:
     """Return `values` as a finite float64 vector of `size` entries."""
-    vector = np.ascontiguousarray(values, dtype=np.float64)
+    given = np.asarray(values)
+    if given.dtype.kind not in "fiub":
+        raise TypeError(f"{name} has dtype {given.dtype}; expected real numbers"
+                        f"{' (complex values are refused)' if given.dtype.kind == 'c' else ''}.")
+    vector = np.ascontiguousarray(given, dtype=np.float64)
     if vector.shape != (size,):
         raise ValueError(f"{name} has shape {vector.shape}; expected ({size},).")
     if not np.isfinite(vector).all():
@@ -132,6 +139,8 @@ def as_factors(components: ArrayLike, features: int, dtype: DTypeLike, name: str
     matrix = np.ascontiguousarray(components, dtype=dtype)
     if matrix.ndim != 2 or matrix.shape[1] != features:
         raise ValueError(f"{name} has shape {matrix.shape}; expected (k, {features}).")
+    if not np.isfinite(matrix).all():
+        raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
     return matrix
 
 

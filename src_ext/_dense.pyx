@@ -167,8 +167,8 @@ cdef class Scatter:
     and joins the ``far`` set by Chan, Golub and LeVeque's (1983) update. Either way no digit is
     lost to the distance of the data from zero.
 
-    Parameters: number of features; zeroed `storage` of `storage_size(features, single)` float64;
-    `shift` (features,) or empty; `single` for float32 arithmetic within a panel; `exact` to keep
+    Parameters: number of features; zeroed `storage` of `storage_size(features, single)` float64
+    (of `triangle_size` if it will only be merged into another); `shift` (features,) or empty; `single` for float32 arithmetic within a panel; `exact` to keep
     panels where they are, for small integers whose float32 products are exact as they stand.
     With `row_shift` (one entry for every row to come) rows are shifted by it as a whole: on a
     transposed view that centres the features and makes the scatter a Gram matrix.
@@ -198,7 +198,7 @@ cdef class Scatter:
         self.strips = (features + self.kernel.width - 1) // self.kernel.width
         self.padded = self.strips * self.kernel.width
         self.storage, self.shift, self.row_shift = storage, shift, row_shift
-        self.triangle = &storage[storage.shape[0] - triangle_size(features, self.kernel.width)]
+        self.triangle = &storage[storage.shape[0] - packed_size(features, self.kernel.width)]
         self.vectors = Memory(3 * self.padded * 8)
         self.near = <double *>self.vectors.data
         self.far, self.step = self.near + self.padded, self.near + 2 * self.padded
@@ -301,7 +301,7 @@ cdef class Scatter:
 
     def merge(self, Scatter other):
         """Add another scatter about the same shift (Chan, Golub and LeVeque 1983)."""
-        cdef Py_ssize_t i, size = triangle_size(self.features, self.kernel.width)
+        cdef Py_ssize_t i, size = packed_size(self.features, self.kernel.width)
         cdef double weight = self.far_weight + other.far_weight
         self.outside |= other.outside
         with nogil:
@@ -358,10 +358,15 @@ cdef class Scatter:
                 out[i * d + i] = max(out[i * d + i], 0.0)
 
 
-cdef Py_ssize_t triangle_size(Py_ssize_t features, Py_ssize_t width) noexcept:
+cdef Py_ssize_t packed_size(Py_ssize_t features, Py_ssize_t width) noexcept:
     """Float64 elements of a packed triangle."""
     cdef Py_ssize_t strips = (features + width - 1) // width
     return fd_triangle_offset(strips, strips, width)
+
+
+def triangle_size(Py_ssize_t features, bint single):
+    """Float64 elements of a packed triangle, the least storage of a Scatter to be merged."""
+    return packed_size(features, kernels(single).width)
 
 
 def storage_size(Py_ssize_t features, bint single):
@@ -376,7 +381,7 @@ def storage_size(Py_ssize_t features, bint single):
         s = i // width
         before = max(before, i * (features + 1) - fd_triangle_offset(s, strips, width)
                      - (i - s * width) * ((strips - s) * width + 1))
-    return max(features * features, before + triangle_size(features, width))
+    return max(features * features, before + packed_size(features, width))
 
 
 def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,

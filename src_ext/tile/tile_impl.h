@@ -29,8 +29,10 @@
 #define FD_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define FD_UP(n, multiple) (((n) + (multiple) - 1) / (multiple) * (multiple))
 
-/* Rows handled together while packing: their column sums stay in registers. */
+/* Rows handled together while packing, more when they are short: their column sums stay in
+   registers. */
 #define FD_BLOCK 8
+#define FD_BLOCK_NARROW 32
 /* Columns staged together when the source needs conversion. */
 #define FD_STAGE 64
 

@@ -173,9 +173,10 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     /* Read along the storage: all columns of 8 rows, or all rows of 64 columns. */
     const int by_rows = llabs((long long)x->col_step) <= llabs((long long)x->row_step);
     const ptrdiff_t width = by_rows ? padded : FD_STAGE;
-    const ptrdiff_t block = by_rows ? cols > FD_STAGE ? FD_BLOCK : 4 * FD_BLOCK : FD_PANEL;
-    const ptrdiff_t tall = in_place ? FD_MIN(block, 4 * FD_BLOCK) : FD_BLOCK;
-    _Alignas(64) T stage[FD_BLOCK * FD_STAGE];
+    /* Rows summed together: the same for every layout, so that layouts agree to the last bit. */
+    const ptrdiff_t tall = cols > FD_STAGE ? FD_BLOCK : FD_BLOCK_NARROW;
+    const ptrdiff_t block = by_rows ? tall : FD_PANEL;
+    _Alignas(64) T stage[FD_BLOCK_NARROW * FD_STAGE];
 
     memset(sums, 0, padded * sizeof(double));
     memset(squares, 0, padded * sizeof(double));

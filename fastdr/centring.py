@@ -1,0 +1,247 @@
+"""The first pass: what rows are centred at, how far they spread, and how to read them again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fastdr.sources import ArraySource, BlockSource, Source, block_rows
+from fastdr.statistics import Moments, Precision, column_moments
+from fastdr.validation import AnyArray, FloatArray, working_dtype
+
+EPS = float(np.finfo(np.float64).eps)
+FEW_ROWS = 4096  # `Moments.of` sums so many float32 rows in float64 anyway
+
+
+@dataclass(frozen=True)
+class CentredRows:
+    """What a first pass over the rows tells, and how to read them again, centred.
+
+    ``mean``, ``squares`` (d,): column means (or the given mean) and weighted sums of squares
+    about them; ``scatter`` (d, d) of the scaled columns or None; ``scale`` (d,) deviations or
+    None; ``count`` rows of positive weight, ``weight`` their sum; ``divisor`` turns a scatter
+    into a covariance; ``wide`` fewer rows than features; ``single`` float32 arithmetic. Numbers
+    are in units of 2**-exponent (0 unless squares of the data would leave the float64 range).
+    ``rest`` (d,) is what rounding took from the mean, in scaled columns, or None: see `refined`.
+    """
+
+    source: Source
+    weights: FloatArray | None
+    mean: FloatArray
+    squares: FloatArray
+    scatter: FloatArray | None
+    scale: FloatArray | None
+    count: int
+    weight: float
+    divisor: float
+    wide: bool
+    single: bool
+    exponent: int = 0
+    rest: FloatArray | None = None
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the centre is the mean of the rows."""
+        return self.divisor != self.weight
+
+    @property
+    def total(self) -> float:
+        """Trace of the scatter of the scaled columns."""
+        varying = self.squares if self.scale is None else self.squares / self.scale**2
+        return float(varying.sum())
+
+    @property
+    def bound(self) -> int:
+        """The rank cannot exceed this: varying columns, and rows less one for the mean."""
+        return max(0, min(int(np.count_nonzero(self.squares)),
+                          self.count - self.estimated))
+
+    def centred(self, block: AnyArray, columns: slice = slice(None)) -> FloatArray:
+        """Return some `columns` of the rows as float64, centred and scaled."""
+        rows = block[:, columns].astype(np.float64)
+        if self.exponent:
+            np.ldexp(rows, self.exponent, out=rows)
+        rows -= self.mean[columns]
+        if self.scale is not None:
+            rows /= self.scale[columns]
+        if self.rest is not None:
+            rows -= self.rest[columns]
+        return rows
+
+    def blocks(self) -> Iterator[FloatArray]:
+        """Yield the varying columns of the centred rows, times the roots of the weights."""
+        varying, start = self.squares > 0, 0
+        step = piece(self.mean.size)
+        for block in self.source.blocks():
+            for first in range(0, len(block), step):
+                rows = self.centred(block[first:first + step])
+                if self.weights is not None:
+                    rows *= np.sqrt(self.weights[start:start + len(rows), None])
+                start += len(rows)
+                yield rows if varying.all() else rows[:, varying]
+
+    def transposed_blocks(self) -> Iterator[FloatArray]:
+        """Yield the transposed centred rows, some features at a time."""
+        array = whole_array(self.source)
+        step = piece(len(array))
+        for start in range(0, self.mean.size, step):
+            rows = self.centred(array, slice(start, start + step))
+            if self.estimated:
+                rows -= np.average(rows, axis=0, weights=self.weights)
+            if self.weights is not None:
+                rows *= np.sqrt(self.weights[:, None])
+            yield rows.T
+
+
+def piece(width: int) -> int:
+    """Return how many rows of `width` float64 numbers take about 4 MB, at least one."""
+    return max(1, block_rows(width) // 4)
+
+
+def whole_array(source: Source) -> AnyArray:
+    """Return the rows as one array; called only for fewer rows than features."""
+    if isinstance(source, ArraySource):
+        return source.array
+    return np.concatenate(list(source.blocks()))
+
+
+def centred_rows(source: Source, weights: FloatArray | None = None, *,
+                 mean: FloatArray | None = None, standardize: bool = False,
+                 scatter: bool = True, double: bool = False) -> CentredRows:
+    """Read the rows once: mean, sums of squares and, unless they are few, the scatter.
+
+    Centres at the known `mean` (divisor: sum of weights) or at the mean of the rows (divisor:
+    one less). `standardize` divides columns by their deviation, constant ones by 1. `double`
+    asks for float64 arithmetic on float32 rows. Rows whose squares would overflow or vanish are
+    read again times a power of two, which is exact. One pass, O(n d^2); O(n d) if not `scatter`.
+    """
+    rows, features = source.shape
+    used = rows if weights is None else int(np.count_nonzero(weights))
+    wide = used is not None and used < features
+    if wide and not isinstance(source, ArraySource):
+        source = ArraySource(whole_array(source), source.columns)
+    precision: Precision = "double" if double else None
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        found = _moments(source, weights, scatter and not wide, precision)
+        exponent = _rescue_exponent(source, found.mean, found.squares)
+        if exponent:
+            found = _moments(_scaled(source, exponent), weights, scatter and not wide, precision)
+    single = (working_dtype(source.dtype) == np.float32 and not double and not exponent
+              and (wide or found.count > FEW_ROWS))
+    divisor = found.weight - (mean is None)
+    result = replace(found, source=source, wide=wide, single=single, divisor=divisor,
+                     exponent=exponent)
+    if mean is not None:
+        result = _about(result, np.ldexp(mean, exponent))
+    return _standardized(result) if standardize else result
+
+
+def _moments(source: Source, weights: FloatArray | None, scatter: bool, precision: Precision
+             ) -> CentredRows:
+    """Mean and sums of squares, or all of the scatter, in one pass."""
+    if scatter:
+        found = (Moments.of(source.array, weights, precision=precision)
+                 if isinstance(source, ArraySource)
+                 else Moments.of_source(source, weights, precision=precision))
+        squares = np.diagonal(found.scatter).copy()
+        return CentredRows(source, weights, found.mean, squares, found.scatter, None, found.count,
+                           found.weight, found.weight, False, False)
+    weight, count, start = 0.0, 0, 0
+    mean = squares = np.zeros(source.shape[1])
+    for block in [source.array] if isinstance(source, ArraySource) else source.blocks():
+        part = None if weights is None else weights[start:start + len(block)]
+        start += len(block)
+        if part is not None and not part.any():
+            continue
+        count += len(block) if part is None else int(np.count_nonzero(part))
+        centre, more = column_moments(block, part)
+        added = float(len(block) if part is None else part.sum())
+        step, both = centre - mean, weight + added  # merge: Chan, Golub & LeVeque (1983)
+        squares = squares + more + step**2 * (weight * added / both)
+        mean, weight = mean + step * (added / both), both
+    return CentredRows(source, weights, mean, squares, None, None, count, weight, weight,
+                       False, False)
+
+
+def _scaled(source: Source, exponent: int) -> Source:
+    """Return the rows of `source` times 2**exponent, in float64."""
+    rows, features = source.shape
+    return BlockSource(lambda: (np.ldexp(block.astype(np.float64), exponent)
+                                for block in source.blocks()), features, rows)
+
+
+def _rescue_exponent(source: Source, mean: FloatArray, squares: FloatArray) -> int:
+    """Return e such that rows times 2**e have squares well inside float64; 0 if they do now."""
+    if 1e-260 < squares.max() < 1e300 or source.dtype.kind != "f" or not source.rereadable:
+        return 0
+    peak = spread = 0.0
+    quarter = mean / 4 if np.isfinite(mean).all() else np.zeros_like(mean)
+    for block in source.blocks():
+        peak = max(peak, float(np.abs(block).max(initial=0)))
+        spread = max(spread, float(np.abs(block / np.float64(4) - quarter).max(initial=0)))
+    if spread == 0.0:
+        return 0
+    return min(-2 - math.frexp(spread)[1], 1020 - math.frexp(peak)[1])
+
+
+def _about(rows: CentredRows, mean: FloatArray) -> CentredRows:
+    """Move the centre to a known `mean`."""
+    step = rows.mean - mean
+    if rows.scatter is not None:
+        for row, factor in enumerate(rows.weight * step):  # no second d x d
+            rows.scatter[row] += factor * step
+    return replace(rows, mean=mean, squares=rows.squares + rows.weight * step**2)
+
+
+def _standardized(rows: CentredRows) -> CentredRows:
+    """Divide columns by their deviations: the scatter becomes divisor times the correlation."""
+    scale = np.sqrt(rows.squares / rows.divisor)
+    scale[scale == 0] = 1.0
+    if rows.scatter is not None:
+        rows.scatter[...] /= scale
+        rows.scatter[...] /= scale[:, None]
+    return replace(rows, scale=scale)
+
+
+def refined(rows: CentredRows) -> CentredRows:
+    """Read tall rows again for what rounding took from their mean, if that may be seen.
+
+    float64 holds a mean to eps |mean| only, and that error times sqrt(weight) would pass for
+    variance in a direction that has none.
+    """
+    offset = rows.mean if rows.scale is None else rows.mean / rows.scale
+    floor = (4 + math.sqrt(offset.size)) * math.sqrt(rows.total / max(1, rows.bound))
+    seen = math.sqrt(rows.weight) * float(np.linalg.norm(offset)) > floor
+    if rows.wide or not rows.estimated or rows.rest is not None or not seen:
+        return rows
+    sums, start = np.zeros(offset.size), 0
+    for block in rows.source.blocks():
+        for first in range(0, len(block), piece(offset.size)):
+            part = rows.centred(block[first:first + piece(offset.size)])
+            weights = np.ones(len(part)) if rows.weights is None else rows.weights[start:]
+            sums += weights[:len(part)] @ part
+            start += len(part)
+    return replace(rows, rest=sums / rows.weight)
+
+
+def in_double(rows: CentredRows) -> CentredRows:
+    """Read the rows again in float64 arithmetic."""
+    known = None if rows.estimated else rows.mean
+    return centred_rows(rows.source, rows.weights, mean=known,
+                        standardize=rows.scale is not None, double=True)
+
+
+def rows_meant(rows: int, weights: FloatArray | None, known_mean: bool) -> int:
+    """Return the number of rows that weighted rows stand for; refuse too few."""
+    total = float(rows) if weights is None else float(weights.sum())
+    if total <= 0 or (total <= 1 and not known_mean):
+        given = (f"n_samples={rows}, 1 sample" if weights is None
+                 else f"sample_weight with sum {total:g}")
+        raise ValueError(f"a total weight of more than 1 is needed to estimate variances about "
+                         f"the mean of the rows; got {given}. Weights count rows; pass mean= if "
+                         "the mean is known.")
+    used = rows if weights is None else int(np.count_nonzero(weights))
+    return max(used, math.floor(total * (1 + 4 * EPS)))

@@ -1,0 +1,312 @@
+"""Fitted linear models as frozen values: project, reconstruct, whiten, likelihood."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+from numpy.linalg import LinAlgError
+from numpy.typing import ArrayLike
+
+from fastdr.operators import project, reconstruct, reconstruction_error
+from fastdr.sources import block_rows
+from fastdr.validation import AnyArray, FloatArray, as_matrix, raise_not_finite
+
+Whitening = Literal[False, "pca", "zca"]
+EPS = float(np.finfo(np.float64).eps)
+COVARIANCE_LIMIT = 1 << 15  # features; a larger d x d matrix takes more than 8 GB
+TIE = 1e-6  # entries this close to the largest one count as equally large
+
+
+def fix_signs(components: AnyArray) -> AnyArray:
+    """Turn rows so that the entry of largest magnitude is positive, in place; return them.
+
+    Of entries equally large to a relative 1e-6 the first decides, so that rounding, dtype,
+    solver and thread count do not.
+
+    Examples
+    --------
+    >>> fix_signs(np.array([[0.6, -0.8], [0.0, 1.0]]))
+    array([[-0.6,  0.8],
+           [ 0. ,  1. ]])
+    """
+    step = max(1, block_rows(components.shape[1]) // 8)
+    for start in range(0, len(components), step):
+        part = components[start:start + step]
+        size = np.abs(part)
+        first = np.argmax(size >= (1 - TIE) * size.max(axis=1, keepdims=True), axis=1)
+        part[part[np.arange(len(part)), first] < 0] *= -1
+    return components
+
+
+def times_power(values: Any, exponent: int) -> Any:
+    """Return `values` times 2**exponent; 0 or infinity where float64 ends."""
+    if not exponent:
+        return values
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(values, exponent)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """Rows described by a mean and `k` orthonormal axes, and by what varies along them.
+
+    Attributes
+    ----------
+    mean : (d,) float64, units of the input.
+    components : (k, d) orthonormal rows, float64 or float32.
+    variances : (k,) float64, variance along each axis in squared units of the scaled input,
+        descending.
+    total_variance : float, sum of all variances, kept or not.
+    noise_variance : float, mean of the variances left out (probabilistic PCA).
+    rank : int, axes whose deviation exceeds max(n, d) eps times the largest.
+    count : int, rows fitted.
+    left_out : float, sum of the variances left out: the mean squared reconstruction loss.
+    scale : (d,) float64 or None, what columns are divided by after centring.
+    whiten : False, "pca" (unit variance along each axis) or "zca" (the same, turned back).
+    exponent : int, 0 unless the data lie near the ends of the float64 range: variances are
+        stored times 4**exponent.
+    feature_names : tuple of str, or None.
+    report : dict of plain values: how the fit went.
+
+    Examples
+    --------
+    >>> model = LinearModel(mean=[1.0, 2.0], components=[[0.6, 0.8]], variances=[4.0])
+    >>> Z = model.transform([[1.6, 2.8]])
+    >>> float(Z.round(12)[0, 0])
+    1.0
+    >>> model.inverse_transform(Z).round(12)
+    array([[1.6, 2.8]])
+    """
+
+    mean: FloatArray
+    components: AnyArray
+    variances: FloatArray
+    total_variance: float = math.nan
+    noise_variance: float = 0.0
+    rank: int = -1
+    count: int = 0
+    left_out: float = 0.0
+    scale: FloatArray | None = None
+    whiten: Whitening = False
+    exponent: int = 0
+    feature_names: tuple[str, ...] | None = None
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that the parts agree; make them arrays, read-only."""
+        components = _frozen(self.components, None)
+        mean = _frozen(self.mean, np.float64)
+        variances = _frozen(self.variances, np.float64)
+        scale = None if self.scale is None else _frozen(self.scale, np.float64)
+        if components.ndim != 2 or components.dtype not in (np.float64, np.float32):
+            raise ValueError(f"components has shape {components.shape} and dtype "
+                             f"{components.dtype}; expected (k, d), float64 or float32.")
+        axes, features = components.shape
+        for name, vector, size in (("mean", mean, features), ("variances", variances, axes),
+                                   ("scale", scale, features)):
+            if vector is not None and vector.shape != (size,):
+                raise ValueError(f"{name} has shape {vector.shape}; expected ({size},) beside "
+                                 f"components of shape {components.shape}.")
+        if self.whiten not in (False, "pca", "zca"):
+            raise ValueError(f"whiten={self.whiten!r} is not False, 'pca' or 'zca'.")
+        values: dict[str, Any] = {"components": components, "mean": mean,
+                                  "variances": variances, "scale": scale}
+        if self.rank < 0:
+            values["rank"] = int(np.count_nonzero(variances > 0))
+        if math.isnan(self.total_variance):
+            values["total_variance"] = float(variances.sum()) + self.left_out
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the components: that of the fitted rows, float64 or float32."""
+        return self.components.dtype
+
+    @property
+    def n_outputs(self) -> int:
+        """Columns of `transform`: k, or d after "zca" whitening."""
+        return int(self.components.shape[1 if self.whiten == "zca" else 0])
+
+    @cached_property
+    def deviations(self) -> FloatArray:
+        """(k,) standard deviation along each axis, units of the scaled input."""
+        deviations: FloatArray = times_power(np.sqrt(self.variances), -self.exponent)
+        return deviations
+
+    @cached_property
+    def _divisors(self) -> FloatArray:
+        """Deviations, infinite beyond the rank, so that scores there become 0."""
+        return np.where(np.arange(len(self.variances)) < self.rank, self.deviations, np.inf)
+
+    def transform(self, X: ArrayLike, out: AnyArray | None = None) -> AnyArray:
+        """Return the scores of rows, (n, k), or (n, d) after "zca" whitening.
+
+        Parameters
+        ----------
+        X : (n, d) rows of any real dtype.
+        out : array for the result, or None.
+
+        Returns
+        -------
+        ndarray
+            In the working dtype of `X`. Whitened scores of axes beyond the rank are 0.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If `X` has the wrong number of columns, NaN or infinity, or no real dtype.
+
+        Notes
+        -----
+        One read of `X`, O(d k) a row.
+        """
+        X = as_matrix(X)
+        zca = self.whiten == "zca"
+        Z = project(X, self.components, self.mean, self.scale, None if zca else out)
+        if self.whiten:
+            np.divide(Z, self._divisors, out=Z, casting="same_kind")
+        return reconstruct(Z, self.components, out=out) if zca else Z
+
+    def inverse_transform(self, Z: ArrayLike, out: AnyArray | None = None) -> AnyArray:
+        """Return the rows (n, d) that scores `Z` stand for; the inverse of `transform`.
+
+        Whitened axes beyond the rank return to the mean. ``inverse_transform(transform(X))`` is
+        the orthogonal projection of the rows. Raises ValueError if `Z` has the wrong width.
+        """
+        if self.n_outputs == 0 and np.ndim(Z) == 2 and np.shape(Z)[1] == 0:
+            return reconstruct(np.zeros((len(np.asarray(Z)), 1)), np.zeros((1, self.mean.size)),
+                               self.mean, self.scale, out)
+        Z = as_matrix(Z, "Z")
+        if Z.shape[1] != self.n_outputs:
+            raise ValueError(f"Z has {Z.shape[1]} columns, but this model has {self.n_outputs}; "
+                             "pass scores as transform returns them.")
+        components = self.components
+        if self.whiten == "zca":
+            Z = project(Z, components)
+        if self.whiten:
+            spread = np.where(np.isfinite(self._divisors), self._divisors, 0.0)
+            components = (components * spread[:, None]).astype(components.dtype)
+        return reconstruct(Z, components, self.mean, self.scale, out)
+
+    def reconstruction_error(self, X: ArrayLike, per_row: bool = False) -> Any:
+        """Return the squared distance of rows to their reconstruction, mean or `per_row` (n,).
+
+        In squared units of the input; the reconstruction is never built. One read, O(d k) a row.
+        """
+        errors = reconstruction_error(X, self.components, self.mean, self.scale)
+        return errors if per_row else float(errors.mean())
+
+    def log_likelihood(self, X: ArrayLike) -> FloatArray:
+        """Return the log density of each row, (n,), under probabilistic PCA.
+
+        The covariance is V diag(variances) V^T plus the noise variance in all other directions
+        (Tipping & Bishop 1999); no d x d matrix is made, O(d k) a row. If it is singular every
+        density is 0 or infinite: all -inf, with a RuntimeWarning that names the rank.
+        """
+        X = as_matrix(X)
+        axes, features = self.components.shape
+        if self._singular:
+            warnings.warn(f"The model is singular: rank {self.rank} of {features} features and "
+                          "no noise, so no density exists and -inf is returned. Keep fewer than "
+                          f"{max(self.rank, 1)} components.", RuntimeWarning, stacklevel=2)
+            return np.full(len(X), -math.inf)
+        kept = np.maximum(self.variances, self.noise_variance)
+        log_volume = float(np.log(kept).sum()) - 2 * features * self.exponent * math.log(2)
+        if axes < features:
+            log_volume += (features - axes) * math.log(self.noise_variance)
+        if self.scale is not None:
+            log_volume += 2 * float(np.log(self.scale).sum())
+        distances = np.empty(len(X))
+        step = max(1, block_rows(features) // 4)
+        with np.errstate(invalid="ignore"):
+            for start in range(0, len(X), step):
+                distances[start:start + step] = self._distances(X[start:start + step], kept)
+        if not np.isfinite(distances).all():
+            raise_not_finite(X)
+        density: FloatArray = -0.5 * (features * math.log(2 * math.pi) + log_volume + distances)
+        return density
+
+    def _distances(self, X: AnyArray, kept: FloatArray) -> FloatArray:
+        """Squared Mahalanobis distances of rows to the mean."""
+        rows = X.astype(np.float64) - self.mean
+        if self.scale is not None:
+            rows /= self.scale
+        if self.exponent:
+            np.ldexp(rows, self.exponent, out=rows)
+        components = self.components.astype(np.float64, copy=False)
+        scores = rows @ components.T
+        distances = (scores**2) @ (1 / kept)
+        if len(components) < components.shape[1]:
+            rows -= scores @ components
+            distances += np.einsum("ij,ij->i", rows, rows) / self.noise_variance
+        return distances
+
+    @property
+    def _singular(self) -> bool:
+        features = self.components.shape[1]
+        cut = (max(self.count, features) * EPS) ** 2 * float(self.variances.max(initial=0.0))
+        return bool(self.rank < features and self.noise_variance <= cut)
+
+    def covariance(self) -> FloatArray:
+        """Return the model's covariance (d, d), units of the input; whitening has no part in it.
+
+        Raises ValueError beyond 32768 features, where it takes more than 8 GB.
+        """
+        kept = np.maximum(self.variances - self.noise_variance, 0.0)
+        matrix = self._outer(kept, self.noise_variance)
+        if self.scale is not None:
+            matrix *= self.scale
+            matrix *= self.scale[:, None]
+        result: FloatArray = times_power(matrix, -2 * self.exponent)
+        return result
+
+    def precision(self) -> FloatArray:
+        """Return the inverse of `covariance` (d, d), by the inversion lemma.
+
+        Raises ValueError beyond 32768 features and LinAlgError if the model is singular.
+        """
+        axes, features = self.components.shape
+        if self._singular:
+            raise LinAlgError(f"The covariance is singular: rank {self.rank} of {features} "
+                              f"features; keep fewer than {max(self.rank, 1)} components.")
+        noise = 1 / self.noise_variance if axes < features else 0.0
+        matrix = self._outer(1 / np.maximum(self.variances, self.noise_variance) - noise, noise)
+        if self.scale is not None:
+            matrix /= self.scale
+            matrix /= self.scale[:, None]
+        result: FloatArray = times_power(matrix, 2 * self.exponent)
+        return result
+
+    def _outer(self, weights: FloatArray, diagonal: float) -> FloatArray:
+        """Return V^T diag(weights) V + diagonal I."""
+        features = self.components.shape[1]
+        if features > COVARIANCE_LIMIT:
+            raise ValueError(
+                f"a {features} x {features} matrix would take {features**2 * 8 / 2**30:.0f} GB; "
+                f"at most {COVARIANCE_LIMIT} features are allowed. Use components, variances and "
+                "noise_variance, which hold the same in k x d numbers.")
+        components = self.components.astype(np.float64, copy=False)
+        matrix = (components.T * weights) @ components
+        matrix[np.diag_indices(features)] += diagonal
+        return matrix
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to one safetensors file; `fastdr.load` reads it back."""
+        # persistence knows the models, not the reverse
+        import_module("fastdr.persistence").save(self, path)
+
+
+def _frozen(values: ArrayLike, dtype: Any) -> AnyArray:
+    """Return a read-only view, so that a model stays what it was made."""
+    array = np.ascontiguousarray(values, dtype=dtype).view()
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,207 @@
+"""Models in files: one safetensors file with a JSON header and a format number; never pickle.
+
+A file holds the arrays of a model; everything else stands as JSON under the metadata key
+"fastdr". Loaded arrays are read-only views of the mapped file, so loading costs no copy and
+processes share the memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+from fastdr.models import LinearModel
+from fastdr.validation import AnyArray
+
+FORMAT = 1
+ARRAYS = ("mean", "components", "variances", "scale")
+NUMBERS = ("total_variance", "noise_variance", "left_out")
+COUNTS = ("rank", "count", "exponent")
+DTYPES = {"F64": "<f8", "F32": "<f4"}
+MAX_HEADER = 100_000_000  # the limit of the safetensors format
+
+
+def save(model: LinearModel, path: str | PathLike[str]) -> None:
+    """Write `model` to `path`: beside it first, then renamed, so no half-written file remains.
+
+    Parameters
+    ----------
+    model : LinearModel
+    path : str or path
+        By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written.
+
+    Examples
+    --------
+    >>> import fastdr, tempfile, os
+    >>> model = LinearModel([0.0, 1.0], [[0.6, 0.8]], [2.0])
+    >>> path = os.path.join(tempfile.mkdtemp(), "axes.fdr")
+    >>> save(model, path)
+    >>> fastdr.load(path).variances
+    array([2.])
+    """
+    arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in ARRAYS
+              if getattr(model, name) is not None}
+    header = {
+        "format": FORMAT,
+        "kind": "LinearModel",
+        "version": _version(),
+        "whiten": model.whiten,
+        "feature_names": None if model.feature_names is None else list(model.feature_names),
+        "report": dict(model.report),
+        **{name: float(getattr(model, name)).hex() for name in NUMBERS},
+        **{name: int(getattr(model, name)) for name in COUNTS},
+    }
+    text = json.dumps(header, default=_plain)
+    _write(Path(path), arrays, {"fastdr": text})
+
+
+def load(path: str | PathLike[str]) -> LinearModel:
+    """Return the model saved at `path`.
+
+    Parameters
+    ----------
+    path : str or path
+
+    Returns
+    -------
+    LinearModel
+        Its arrays are read-only views of the mapped file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is not a fastdr model, is truncated or tampered with, or of a later format.
+
+    Examples
+    --------
+    >>> import fastdr, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "axes.fdr")
+    >>> LinearModel([0.0, 1.0], [[0.6, 0.8]], [2.0]).save(path)
+    >>> fastdr.load(path).components
+    array([[0.6, 0.8]])
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a model file.")
+    try:
+        with safe_open(path, framework="numpy") as file:  # checks lengths, offsets and shapes
+            text = (file.metadata() or {}).get("fastdr")
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a complete safetensors file: {error}.") from None
+    if text is None:
+        raise ValueError(f"{path} is a safetensors file but holds no fastdr model.")
+    try:
+        return _model(_header(text), _mapped(path))
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{path} is not a valid fastdr model: {error}") from None
+
+
+def _header(text: str) -> dict[str, Any]:
+    """Return the JSON header after checking what kind of file it announces."""
+    header = json.loads(text)
+    if not isinstance(header, dict) or not isinstance(header.get("format"), int):
+        raise ValueError("its header has no format number.")
+    if header["format"] > FORMAT:
+        raise ValueError(f"it has format {header['format']}, written by fastdr "
+                         f"{header.get('version')}; this version reads up to {FORMAT}. Upgrade "
+                         "fastdr.")
+    if header["format"] < 1 or header.get("kind") != "LinearModel":
+        raise ValueError(f"unknown format {header['format']} or kind {header.get('kind')!r}.")
+    return header
+
+
+def _model(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> LinearModel:
+    """Put a model together; every value is checked, as a file may say anything."""
+    if set(arrays) - set(ARRAYS) or not {"mean", "components", "variances"} <= set(arrays):
+        raise ValueError(f"it holds arrays {sorted(arrays)}; expected mean, components, variances "
+                         "and perhaps scale.")
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} contains NaN or infinity.")
+    numbers = {name: float.fromhex(header[name]) for name in NUMBERS}
+    counts = {name: _count(header[name], name) for name in COUNTS}
+    if not 0 <= counts["rank"] <= len(arrays["components"]) or counts["count"] < 0:
+        raise ValueError(f"rank {counts['rank']} or count {counts['count']} is impossible.")
+    if not all(value >= 0 and math.isfinite(value) for value in numbers.values()):
+        raise ValueError(f"variances {numbers} must be finite and not negative.")
+    if (arrays["variances"] < 0).any() or (arrays.get("scale", np.ones(1)) <= 0).any():
+        raise ValueError("variances must not be negative, scale must be positive.")
+    names, report = header["feature_names"], header["report"]
+    if names is not None and (not isinstance(names, list) or not all(
+            isinstance(name, str) for name in names) or len(names) != arrays["mean"].size):
+        raise ValueError("feature_names must be one string for each feature.")
+    if not isinstance(report, dict):
+        raise ValueError("report must be an object.")
+    parts: dict[str, Any] = {**arrays, **numbers, **counts}
+    return LinearModel(**parts, whiten=header["whiten"], report=report,
+                       feature_names=None if names is None else tuple(names))
+
+
+def _count(value: Any, name: str) -> int:
+    if type(value) is not int or abs(value) > 1 << 62:
+        raise ValueError(f"{name}={value!r} is not a whole number.")
+    return value
+
+
+def _mapped(path: Path) -> dict[str, AnyArray]:
+    """Return the arrays as read-only views of the mapped file, which safe_open has checked."""
+    data = np.memmap(path, dtype=np.uint8, mode="r")
+    length = int(data[:8].view("<u8")[0])
+    if length > min(MAX_HEADER, data.size - 8):
+        raise ValueError("its header is longer than the file.")
+    table = json.loads(bytes(data[8:8 + length]))
+    arrays: dict[str, AnyArray] = {}
+    for name, entry in table.items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] not in DTYPES:
+            raise ValueError(f"{name} has dtype {entry['dtype']}; expected F64 or F32.")
+        first, last = (8 + length + offset for offset in entry["data_offsets"])
+        values = data[first:last].view(np.ndarray).view(DTYPES[entry["dtype"]])
+        arrays[name] = np.require(values.reshape(entry["shape"]), requirements="A")
+    return arrays
+
+
+def _write(path: Path, arrays: Mapping[str, AnyArray], metadata: dict[str, str]) -> None:
+    """Write beside `path`, flush to disk and rename."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.part")
+    try:
+        with open(beside, "xb") as file:
+            file.write(to_bytes(dict(arrays), metadata))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _version() -> str:
+    try:
+        return version("fastdr")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy scalars of a report into JSON's numbers."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be written to JSON")

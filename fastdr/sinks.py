@@ -1,0 +1,245 @@
+"""Rows to files: NumPy, CSV and Parquet, written a block at a time beside and then renamed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import secrets
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from fastdr.files import file_suffix, import_pyarrow
+from fastdr.validation import AnyArray
+
+
+class Sink(ABC):
+    """A file under construction; the first block decides dtype and number of columns."""
+
+    def __init__(self, part: Path, columns: Sequence[str] | None) -> None:
+        self.part = part
+        self.columns = columns
+        self.rows = 0
+        self.dtype: np.dtype[Any] | None = None
+        self.width = 0
+
+    def write(self, block: AnyArray) -> None:
+        """Append the rows of `block`, (rows, columns); ValueError if its width differs."""
+        if self.dtype is None:
+            self.width = block.shape[1]
+            self.dtype = block.dtype.newbyteorder("=")
+            if self.columns is not None and len(self.columns) != self.width:
+                raise ValueError(f"{len(self.columns)} column names for {self.width} columns.")
+            self.open()
+        if block.shape[1] != self.width:
+            raise ValueError(f"block has {block.shape[1]} columns, those before it {self.width}.")
+        self.append(np.ascontiguousarray(block, self.dtype))
+        self.rows += len(block)
+
+    @abstractmethod
+    def open(self) -> None:
+        """Create the file; dtype and width are known now."""
+
+    @abstractmethod
+    def append(self, block: AnyArray) -> None:
+        """Write contiguous rows."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Complete and close the file."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file as it is; harmless when it was never opened."""
+
+
+class _NpySink(Sink):
+    """An .npy file; the header has room to write the number of rows when it is known."""
+
+    file: io.BufferedWriter | None = None
+
+    def open(self) -> None:
+        self.file = open(self.part, "xb")
+        self._write_header()
+
+    def _write_header(self) -> None:
+        assert self.file is not None
+        assert self.dtype is not None
+        npy.write_array_header_1_0(self.file, {
+            "descr": npy.dtype_to_descr(self.dtype), "fortran_order": False,
+            "shape": (self.rows, self.width)})
+
+    def append(self, block: AnyArray) -> None:
+        assert self.file is not None
+        self.file.write(block.data)
+
+    def finish(self) -> None:
+        assert self.file is not None
+        self.file.flush()
+        self.file.seek(0)
+        self._write_header()
+        self.close()
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+class _NpzSink(_NpySink):
+    """An .npz file with one member X: an .npy file first, since its rows are not known before."""
+
+    def finish(self) -> None:
+        super().finish()
+        archive = self.part.with_name(f"{self.part.name}z")
+        try:
+            with zipfile.ZipFile(archive, "x", zipfile.ZIP_STORED) as file:
+                file.write(self.part, "X.npy")
+            os.replace(archive, self.part)
+        except BaseException:
+            archive.unlink(missing_ok=True)
+            raise
+
+
+class _CsvSink(Sink):
+    """Comma-separated shortest decimals that read back as the same numbers."""
+
+    file: io.TextIOWrapper | None = None
+
+    def open(self) -> None:
+        self.file = self._open_text()
+        self.writer = csv.writer(self.file, lineterminator="\n")
+        if self.columns is not None:
+            self.writer.writerow(self.columns)
+
+    def _open_text(self) -> io.TextIOWrapper:
+        return open(self.part, "x", encoding="utf-8", newline="")
+
+    def append(self, block: AnyArray) -> None:
+        if block.dtype == np.float32:
+            self.writer.writerows([f"{value:.9g}" for value in row] for row in block.tolist())
+        else:
+            self.writer.writerows(block.tolist())
+
+    def finish(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+class _CsvGzSink(_CsvSink):
+    """CSV through gzip, without name and time inside, so equal rows make equal files."""
+
+    raw: io.BufferedWriter | None = None
+
+    def _open_text(self) -> io.TextIOWrapper:
+        self.raw = open(self.part, "xb")
+        packed = gzip.GzipFile("", "wb", 6, self.raw, mtime=0)
+        return io.TextIOWrapper(packed, encoding="utf-8", newline="")
+
+    def close(self) -> None:
+        super().close()
+        if self.raw is not None:
+            self.raw.close()
+
+
+class _ParquetSink(Sink):
+    """A Parquet file; columns without names become x0, x1, ..."""
+
+    writer: Any = None
+
+    def open(self) -> None:
+        self.arrow = import_pyarrow(self.part)
+        names = self.columns or [f"x{index}" for index in range(self.width)]
+        kind = self.arrow.from_numpy_dtype(self.dtype)
+        self.schema = self.arrow.schema([(name, kind) for name in names])
+        self.writer = self.arrow.parquet.ParquetWriter(self.part, self.schema,
+                                                       use_dictionary=False)
+
+    def append(self, block: AnyArray) -> None:
+        arrays = [self.arrow.array(np.ascontiguousarray(column)) for column in block.T]
+        self.writer.write_batch(self.arrow.record_batch(arrays, schema=self.schema))
+
+    def finish(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+_SINKS: dict[str, type[Sink]] = {".npy": _NpySink, ".npz": _NpzSink, ".csv": _CsvSink,
+                                 ".csv.gz": _CsvGzSink, ".parquet": _ParquetSink}
+
+
+@contextmanager
+def open_sink(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Iterator[Sink]:
+    r"""Open a file for row blocks; it appears under its name when all is written, or not at all.
+
+    Parameters
+    ----------
+    path : str or path
+        Ends in ``.npy``, ``.npz`` (the array is called X), ``.csv``, ``.csv.gz`` or
+        ``.parquet`` (needs pyarrow).
+    columns : sequence of str, optional
+        Names for the header line of a CSV file and the columns of a Parquet file.
+
+    Yields
+    ------
+    Sink
+        ``write(block)`` appends rows; the first block decides dtype and number of columns.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the directory does not exist.
+    ModuleNotFoundError
+        For Parquet without pyarrow.
+    ValueError
+        If the suffix is unknown, nothing was written or the blocks differ in width.
+
+    Notes
+    -----
+    The rows go to a hidden file in the same directory, which replaces `path` at the end and is
+    removed after an error or Ctrl-C; a file that was there before stays whole until then.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "scores.csv"
+    >>> with open_sink(path, ["a", "b"]) as sink:
+    ...     sink.write(np.eye(2))
+    >>> path.read_text()
+    'a,b\n1.0,0.0\n0.0,1.0\n'
+    """
+    suffix = file_suffix(Path(path))
+    if suffix == ".parquet":
+        import_pyarrow(Path(path))
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{path}: no such directory: {target.parent}.")
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    sink = _SINKS[suffix](part, columns)
+    try:
+        yield sink
+        if not sink.rows:
+            raise ValueError(f"{path}: no rows were written.")
+        sink.finish()
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        with suppress(OSError):  # flushing to a full disk fails again
+            sink.close()
+        part.unlink(missing_ok=True)
+        raise

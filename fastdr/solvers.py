@@ -1,0 +1,402 @@
+"""From rows to principal axes: eigen-decomposition of the scatter, and QR routes behind it.
+
+`lapack` decomposes the scatter, or the Gram matrix of fewer rows than features, and tests at no
+cost whether the wanted variances can be trusted; if not, a factor R of the rows is found whose
+singular values keep twice the digits. `qr_svd` takes that route at once. Both sides are one
+problem: a tall matrix (the centred rows A, or A^T) of which only the small Gram matrix or the
+triangular factor is held, and which is read again in blocks.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.linalg import LinAlgError
+from scipy.linalg import cholesky, eigh, qr, solve_triangular, svd
+from scipy.linalg.lapack import dgejsv, dgeqrf, dsyevd, dtrcon
+
+from fastdr.centring import CentredRows, in_double, refined, whole_array
+from fastdr.operators import gram
+from fastdr.validation import FloatArray
+
+EPS = float(np.finfo(np.float64).eps)
+RTOL, SINGLE_RTOL = 1e-6, 1e-5  # wanted relative accuracy of a variance, float64 and float32 data
+SINGLE_ERROR = 1e-8  # error of a scatter summed from float32 panels, relative to its trace
+SMALL = 1 << 21  # entries that one dense QR takes whole
+DIVIDE = 2048  # order up to which divide and conquer may have its two squares of workspace
+FEW = 8  # it finds all vectors in the time in which bisection finds an eighth of them
+GRADED = 1e6  # ratio of column norms from which the SVD of R uses Jacobi rotations
+Choice = Callable[[FloatArray], int]
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Principal axes of centred rows.
+
+    ``values`` (k,) eigenvalues of the scatter, descending, not negative; ``vectors`` (k, d)
+    orthonormal rows; ``left_out`` sum of all other eigenvalues; ``total`` the trace; ``error``
+    bound on the rounding error of each value; ``rank`` number of values whose root exceeds
+    max(n, d) eps times the largest root; ``method`` and ``passes`` (reads after the first).
+    """
+
+    values: FloatArray
+    vectors: FloatArray
+    left_out: float
+    total: float
+    error: float
+    rank: int
+    method: str
+    passes: int
+
+    def first(self, count: int) -> Spectrum:
+        """Return the first `count` axes."""
+        left_out = self.left_out + float(self.values[count:].sum())
+        return replace(self, values=self.values[:count], vectors=self.vectors[:count],
+                       left_out=left_out, rank=min(self.rank, count))
+
+
+@dataclass(frozen=True)
+class _Tall:
+    """A tall matrix of `size` columns, known by the blocks of its rows."""
+
+    blocks: Callable[[], Iterator[FloatArray]]
+    size: int
+    entries: int
+    rereadable: bool
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """Eigenvalues (r,) and unit rows (r, size) of a tall matrix's Gram matrix."""
+
+    values: FloatArray
+    vectors: FloatArray
+    method: str
+    error: float
+    passes: int = 0
+    relative: bool = False  # each value is accurate relative to itself
+
+
+def lapack(rows: CentredRows, components: int, choose: Choice | None = None) -> Spectrum:
+    """Return `components` axes by LAPACK's symmetric eigensolver, checked.
+
+    `choose`, if given, picks the number of components from all eigenvalues (padded with zeros
+    to `components`). A value counts as accurate above (4 + sqrt(p)) eps values[0] / 1e-6, p the
+    order of the matrix (float32 arithmetic: 1e-8 trace / 1e-5). If a wanted one lies below,
+    the scatter is summed again in float64 and then the rows are factored (`_factored`).
+    O(n d min(n, d)), usually no further pass.
+    """
+    tall, matrix = _upright(rows)
+    diagonal = np.diagonal(matrix).copy()
+    values, vectors = _eigh(matrix, rows.bound if choose else min(rows.bound, components))
+    count = choose(_padded(values, components)) if choose else components
+    error = (4 + math.sqrt(tall.size)) * EPS * float(values.max(initial=0.0))
+    if rows.single:
+        error = max(error, SINGLE_ERROR * rows.total)
+    axes = _Axes(values, vectors, "eig(gram)" if rows.wide else "eig(covariance)", error)
+    least = values[min(count, rows.bound) - 1] if min(count, rows.bound) else math.inf
+    if least <= error / (SINGLE_RTOL if rows.single else RTOL):
+        if not tall.rereadable:
+            axes = replace(axes, method=axes.method + ", small variances uncertain")
+        elif rows.single:
+            better = lapack(in_double(rows), components, choose)
+            return replace(better, passes=better.passes + 1)
+        else:
+            _restore(matrix, diagonal)
+            rows = refined(rows)
+            axes = _factored(_tall(rows), matrix, axes)
+            if choose:
+                count = choose(_padded(axes.values[:rows.bound], components))
+    return _finish(rows, tall, axes, count)
+
+
+def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None) -> Spectrum:
+    """Return `components` axes from the SVD of a triangular factor of the rows (TSQR).
+
+    Small variances keep a relative accuracy of eps sqrt(values[0] / value). One further pass,
+    two for fewer rows than features; O(n d min(n, d)); memory of a block and two small matrices.
+    Arguments as for `lapack`. Raises ValueError if the rows cannot be read again.
+    """
+    if not rows.source.rereadable:
+        raise ValueError("svd_solver='svd' reads the rows twice, but this source can be read "
+                         "once only; use svd_solver='lapack'.")
+    rows = refined(rows)
+    tall = _tall(rows)
+    factor = _triangle(tall) if rows.bound else np.zeros((0, tall.size))
+    axes = _svd_axes(factor, "svd(R)", passes=1)
+    count = choose(_padded(axes.values[:rows.bound], components)) if choose else components
+    return _finish(rows, tall, axes, count)
+
+
+def _tall(rows: CentredRows) -> _Tall:
+    """Stand the rows upright: A itself, or A^T if it has fewer rows than columns."""
+    if rows.wide:
+        size = rows.source.shape[0] or 0
+        return _Tall(rows.transposed_blocks, size, size * rows.mean.size, True)
+    size = int(np.count_nonzero(rows.squares))
+    return _Tall(rows.blocks, size, rows.count * size, rows.source.rereadable)
+
+
+def _upright(rows: CentredRows) -> tuple[_Tall, FloatArray]:
+    """Return the upright matrix and its Gram matrix, which may be destroyed."""
+    tall = _tall(rows)
+    if rows.scatter is not None:
+        varying = rows.squares > 0
+        return tall, rows.scatter if varying.all() else rows.scatter[np.ix_(varying, varying)]
+    if rows.exponent:
+        return tall, _gram(tall)
+    array = whole_array(rows.source)
+    matrix = gram(array, rows.mean, rows.scale, single=rows.single)
+    if matrix is None:  # squares leave the float32 range
+        matrix = gram(array, rows.mean, rows.scale)
+    assert matrix is not None
+    root = np.ones(len(matrix)) if rows.weights is None else np.sqrt(rows.weights)
+    matrix *= root
+    matrix *= root[:, None]
+    if rows.estimated:  # what rounding took from the mean is constant along each feature
+        root /= math.sqrt(rows.weight)
+        along = matrix @ root
+        along -= root * (0.5 * (root @ along))
+        matrix -= np.outer(along, root) + np.outer(root, along)
+    return tall, matrix
+
+
+def _gram(tall: _Tall, vectors: FloatArray | None = None) -> FloatArray:
+    """Sum B^T B over the blocks B, or the same of B V^T for `vectors` V, in float64."""
+    total = np.zeros((tall.size, tall.size))
+    for block in tall.blocks():
+        part = block if vectors is None else block @ vectors.T
+        total += part.T @ part
+    return total
+
+
+def _padded(values: FloatArray, size: int) -> FloatArray:
+    """Return `values` with zeros behind, `size` in all."""
+    return np.concatenate([values[:size], np.zeros(max(0, size - values.size))])
+
+
+def _eigh(matrix: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
+    """Return the `count` largest eigenvalues, descending, clipped at 0, and their unit rows.
+
+    The upper triangle of `matrix` may be destroyed, see `_restore`.
+    """
+    size = len(matrix)
+    if count == 0:
+        return np.zeros(0), np.zeros((0, size))
+    failed = 1
+    if size <= 12 * FEW or (count > size // FEW and size <= DIVIDE):
+        values, vectors, failed = dsyevd(matrix.T)
+    if failed:
+        values, vectors = eigh(matrix.T, lower=True, overwrite_a=True, driver="evr",
+                               check_finite=False, subset_by_index=(size - count, size - 1))
+    kept = slice(None, -count - 1, -1)
+    return np.maximum(values[kept], 0.0), np.ascontiguousarray(vectors.T[kept])
+
+
+def _restore(matrix: FloatArray, diagonal: FloatArray) -> None:
+    """Rebuild a symmetric `matrix` from its lower triangle and its `diagonal`."""
+    np.fill_diagonal(matrix, diagonal)
+    for row in range(len(matrix) - 1):
+        matrix[row, row + 1:] = matrix[row + 1:, row]
+
+
+def _factored(tall: _Tall, matrix: FloatArray, axes: _Axes) -> _Axes:
+    """Find all axes to the accuracy of a QR factorisation, the cheapest sound way.
+
+    1. The Cholesky factor of the Gram matrix, if the matrix with unit diagonal is well
+       conditioned: one-sided Jacobi then gives each value relative accuracy (Demmel & Veselic
+       1992), whatever the units of the columns. No pass.
+    2. Small data: Householder QR. One pass.
+    3. Cholesky QR of B V^T, V the eigenvectors: the columns are nearly orthogonal, so the factor
+       exists even if B is singular, and what V mixed up below sqrt(eps) comes apart. It stands
+       where Cholesky QR 2 and its shifted form solve with a triangle (Yamamoto et al. 2015,
+       Fukaya et al. 2020). One pass, repeated once.
+    4. TSQR (Demmel et al. 2012). One pass.
+    """
+    factor = _cholesky(matrix)
+    if factor is not None:
+        return _svd_axes(factor, "jacobi(cholesky)", relative=True)
+    if tall.entries <= SMALL:
+        return _svd_axes(_triangle(tall), "svd(R)", passes=1)
+    vectors = axes.vectors
+    if len(vectors) < tall.size:
+        vectors = _eigh(matrix, tall.size)[1]
+    for passes in (1, 2):
+        rotated = _gram(tall, vectors)
+        factor = _cholesky(rotated)
+        if factor is not None:
+            axes = _svd_axes(factor, "cholesky-qr", passes)
+            return replace(axes, vectors=axes.vectors @ vectors)
+        vectors = _eigh(rotated, tall.size)[1] @ vectors
+    return _svd_axes(_triangle(tall), "svd(R)", passes=3)
+
+
+def _cholesky(matrix: FloatArray) -> FloatArray | None:
+    """Return R with R^T R = `matrix`, or None if its singular values would miss RTOL."""
+    norms = np.sqrt(np.diagonal(matrix))
+    norms[norms == 0] = 1.0
+    try:
+        factor = cholesky(matrix / norms / norms[:, None], check_finite=False, overwrite_a=True)
+    except LinAlgError:
+        return None
+    inverse_condition, _ = dtrcon(np.asfortranarray(factor))
+    if inverse_condition**2 * RTOL < (4 + math.sqrt(len(matrix))) * EPS:
+        return None
+    return np.asarray(factor * norms)
+
+
+def _triangle(tall: _Tall) -> FloatArray:
+    """Return R of the QR factorisation, (min(rows, size), size), blocks appended in order."""
+    factor = np.zeros((0, tall.size))
+    waiting: list[FloatArray] = []
+    for block in tall.blocks():
+        waiting.append(block)
+        if sum(map(len, waiting)) >= tall.size:
+            factor, waiting = _appended(factor, waiting), []
+    return _appended(factor, waiting) if waiting else factor
+
+
+def _appended(factor: FloatArray, blocks: list[FloatArray]) -> FloatArray:
+    """Return R of `factor` and `blocks` stacked, by Householder reflections."""
+    size = factor.shape[1]
+    stacked = np.empty((len(factor) + sum(map(len, blocks)), size), order="F")
+    np.concatenate([factor, *blocks], out=stacked)
+    packed = dgeqrf(stacked, lwork=64 * size, overwrite_a=1)[0]
+    return np.triu(packed[:size])
+
+
+def _svd_axes(factor: FloatArray, method: str, passes: int = 0, relative: bool = False) -> _Axes:
+    """Return the axes of a triangular factor."""
+    if not factor.size:
+        return _Axes(np.zeros(0), np.zeros((0, factor.shape[1])), method, 0.0)
+    sizes = np.sqrt(np.einsum("ij,ij->j", factor, factor))
+    graded = relative or sizes.max() > GRADED * sizes.min()
+    values, vectors = _jacobi(factor) if graded else _svd(factor)
+    error = 2 * (4 + math.sqrt(factor.shape[1])) * EPS * float(values[0]) ** 2
+    return _Axes(values**2, vectors, method, error, passes, relative)
+
+
+def _svd(factor: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Singular values, descending, and right vectors as rows."""
+    try:
+        _, values, vectors = svd(factor, full_matrices=False, check_finite=False)
+    except LinAlgError:
+        warnings.warn("LAPACK's divide-and-conquer SVD (gesdd) did not converge; QR iteration "
+                      "(gesvd) is used.", RuntimeWarning, stacklevel=2)
+        _, values, vectors = svd(factor, full_matrices=False, check_finite=False,
+                                 lapack_driver="gesvd")
+    return values, vectors
+
+
+def _jacobi(factor: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """As `_svd`, by one-sided Jacobi rotations, which respect the scale of each column."""
+    rows, size = factor.shape
+    square = np.zeros((size, size), order="F")
+    square[:rows] = factor
+    # jobu=2 lends U as workspace: without it LAPACK 3.12 refuses its own arguments
+    values, _, vectors, work, _, info = dgejsv(square, joba=0, jobu=2, jobv=0, jobt=1,
+                                               overwrite_a=1)
+    if info:
+        return _svd(factor)
+    return values * (work[0] / work[1]), vectors.T
+
+
+def _finish(rows: CentredRows, tall: _Tall, axes: _Axes, count: int) -> Spectrum:
+    """Cut to `count` axes in feature space, complete the basis, and find what is left out."""
+    values = axes.values[:min(count, rows.bound)]
+    cut = max(rows.count, rows.mean.size) * EPS * math.sqrt(values.max(initial=0.0))
+    rank = int(np.count_nonzero(np.sqrt(values) > cut))
+    real = values.size if axes.relative else rank
+    if rows.wide:
+        vectors = _back_projected(tall, axes.vectors[:real], rows.mean.size)
+    else:
+        vectors = np.zeros((real, rows.mean.size))
+        vectors[:, rows.squares > 0] = axes.vectors[:real]
+    passes, total = axes.passes + rows.wide + (rows.rest is not None), rows.total
+    if axes.values.size >= rows.bound:
+        left_out = float(axes.values[values.size:rows.bound].sum())
+    else:
+        left_out = total - float(values.sum())
+        doubt = (SINGLE_ERROR / SINGLE_RTOL if rows.single
+                 else (4 + math.sqrt(tall.size)) * EPS / RTOL)
+        if left_out <= doubt * total and rows.source.rereadable:
+            left_out, passes = _residual(refined(rows), vectors), passes + 1
+    if count > real and not rows.wide and len(axes.vectors) == tall.size:
+        vectors = np.concatenate([vectors, _null_axes(rows, axes.vectors[real:], count - real)])
+    return Spectrum(_padded(values, count), _completed(vectors, count), max(left_out, 0.0), total,
+                    axes.error, rank, axes.method, passes)
+
+
+def _back_projected(tall: _Tall, vectors: FloatArray, features: int) -> FloatArray:
+    """Return the orthonormal rows W B / |W B| for left `vectors` W, in column chunks."""
+    result: FloatArray = np.empty((len(vectors), features))
+    if not len(result):
+        return result
+    start = 0
+    for block in tall.blocks():
+        np.matmul(vectors, block.T, out=result[:, start:start + len(block)])
+        start += len(block)
+    result /= np.sqrt(np.einsum("ij,ij->i", result, result))[:, None]
+    try:
+        for _ in range(2):  # Cholesky QR twice: larger variances keep their directions
+            lower = cholesky(result @ result.T, lower=True, check_finite=False)
+            for first in range(0, features, 4096):
+                part = result[:, first:first + 4096]
+                part[...] = solve_triangular(lower, part, lower=True, check_finite=False)
+    except LinAlgError:
+        basis, upper = qr(result.T, mode="economic", check_finite=False)
+        result = np.asarray(basis.T * np.sign(np.diagonal(upper))[:, None])
+    return result
+
+
+def _residual(rows: CentredRows, vectors: FloatArray) -> float:
+    """Return the weighted sum of squared distances of the rows from the span of `vectors`."""
+    total, axes = 0.0, vectors[:, rows.squares > 0]
+    for block in rows.blocks():
+        block -= (block @ axes.T) @ axes
+        total += float(np.einsum("ij,ij->", block, block))
+    return total
+
+
+def _null_axes(rows: CentredRows, basis: FloatArray, count: int) -> FloatArray:
+    """Return `count` of the axes that `_completed` would append, given a `basis` of them all.
+
+    Constant columns come first; the others are rows of R in a QR of `basis` with pivoting.
+    """
+    varying = rows.squares > 0
+    constant = np.flatnonzero(~varying)[:count]
+    result = np.zeros((min(count, constant.size + len(basis)), varying.size))
+    result[np.arange(constant.size), constant] = 1.0
+    if len(result) > constant.size:
+        upper, order = qr(basis, mode="r", pivoting=True, check_finite=False)
+        turned = np.empty_like(basis)
+        turned[:, order] = upper
+        result[constant.size:, varying] = turned[:len(result) - constant.size]
+    return result
+
+
+def _completed(vectors: FloatArray, count: int) -> FloatArray:
+    """Append orthonormal rows up to `count`, the same for every basis of the span of `vectors`.
+
+    Each is the unit vector farthest from the span so far (ties: lowest index), made orthogonal.
+    """
+    known, features = vectors.shape
+    if known >= count:
+        return vectors
+    result = np.concatenate([vectors, np.zeros((count - known, features))])
+    outside = 1.0 - np.einsum("ij,ij->j", vectors, vectors)
+    for row in range(known, count):
+        index = int(np.argmax(outside > (1 - 1e-9) * outside.max()))
+        new = result[row]
+        new[index] = 1.0
+        if result[:row, index].any():
+            for _ in range(2):
+                new -= (result[:row] @ new) @ result[:row]
+            new /= math.sqrt(new @ new)
+        outside -= new**2
+    return result
+

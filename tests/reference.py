@@ -1,0 +1,131 @@
+"""Slow, obvious twins of each kernel and formula, in long double or exact arithmetic."""
+
+from math import fsum
+
+import mpmath
+import numpy as np
+
+Wide = np.longdouble
+
+
+def wide(values):
+    """Return `values` in long double; integers and halves convert exactly."""
+    return np.asarray(values).astype(Wide)
+
+
+def weights_of(X, sample_weight=None):
+    """Row weights in long double, ones by default."""
+    return np.ones(len(X), Wide) if sample_weight is None else wide(sample_weight)
+
+
+def column_mean(X, sample_weight=None):
+    """Weighted mean of each column: (sum of w x) / (sum of w), about a pivot row."""
+    X, weights = wide(X), weights_of(X, sample_weight)
+    return X[0] + (weights[:, None] * (X - X[0])).sum(axis=0) / weights.sum()
+
+
+def scatter(X, sample_weight=None, mean=None):
+    """Sum of w (x - mean)(x - mean)^T; the mean of the rows unless one is given."""
+    weights = weights_of(X, sample_weight)
+    centre = column_mean(X, sample_weight) if mean is None else wide(mean)
+    centred = wide(X) - centre
+    return (weights[:, None] * centred).T @ centred
+
+
+def integer_scatter(X, sample_weight=None):
+    """Scatter of small integers, exact but for one division: (n XᵀX - ssᵀ) / n.
+
+    Every product and sum stays below 2^53, so float64 BLAS makes no rounding at all.
+    """
+    X = np.asarray(X).astype(np.float64)
+    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, float)
+    square = (X * weights[:, None]).T @ X
+    total, sums = weights.sum(), weights @ X
+    assert total * np.abs(square).max(initial=0) < 2.0**53, "reference would round"
+    return (total * square - np.outer(sums, sums)) / total
+
+
+def centred(X, mean=None, scale=None):
+    """(X - mean) / scale in long double."""
+    X = wide(X)
+    X = X if mean is None else X - wide(mean)
+    return X if scale is None else X / wide(scale)
+
+
+def project(X, components, mean=None, scale=None):
+    """((X - mean) / scale) @ components.T."""
+    return centred(X, mean, scale) @ wide(components).T
+
+
+def reconstruct(Z, components, mean=None, scale=None):
+    """(Z @ components) * scale + mean."""
+    rows = wide(Z) @ wide(components)
+    rows = rows if scale is None else rows * wide(scale)
+    return rows if mean is None else rows + wide(mean)
+
+
+def row_errors(X, components, mean=None, scale=None):
+    """Squared distance of each row to its reconstruction."""
+    scores = project(X, components, mean, scale)
+    residual = wide(X) - reconstruct(scores, components, mean, scale)
+    return (residual**2).sum(axis=1)
+
+
+def gram(X, mean=None, scale=None):
+    """Inner products of the centred, scaled rows."""
+    rows = centred(X, mean, scale)
+    return rows @ rows.T
+
+
+def gram_apply(X, V, mean=None, scale=None):
+    """A^T (A V) with A = (X - mean) / scale."""
+    A = centred(X, mean, scale)
+    return A.T @ (A @ wide(V))
+
+
+def exact_spectrum(X, sample_weight=None, digits=80):
+    """Eigenvalues of the scatter, descending, in `digits` digits: for a few columns only.
+
+    Floats are rationals, so the scatter itself is exact to the working precision.
+    """
+    X = np.asarray(X)
+    rows, features = X.shape
+    weights = [1] * rows if sample_weight is None else [float(w) for w in sample_weight]
+    with mpmath.workdps(digits):
+        columns = [[mpmath.mpf(float(v)) for v in X[:, j]] for j in range(features)]
+        total = mpmath.fsum(weights)
+        for j, column in enumerate(columns):
+            mean = mpmath.fdot(weights, column) / total
+            columns[j] = [value - mean for value in column]
+        S = mpmath.matrix(features)
+        for i in range(features):
+            weighted = [w * a for w, a in zip(weights, columns[i], strict=True)]
+            for j in range(i, features):
+                S[i, j] = S[j, i] = mpmath.fdot(weighted, columns[j])
+        values = mpmath.eigsy(S, eigvals_only=True)
+        return np.array(sorted((float(v) for v in values), reverse=True))
+
+
+def principal(X, k=None):
+    """Variances (n - 1) and axes of the rows by SVD of the long-double-centred matrix."""
+    centre = np.asarray(wide(X) - column_mean(X), np.float64)
+    _, sizes, axes = np.linalg.svd(centre, full_matrices=False)
+    return sizes[:k] ** 2 / (len(centre) - 1), axes[:k]
+
+
+def log_likelihood(X, mean, covariance):
+    """Log-density of each row under a normal law with this mean and covariance, by Cholesky."""
+    residual = np.asarray(centred(X, mean), np.float64)
+    lower = np.linalg.cholesky(np.asarray(covariance, np.float64))
+    white = np.linalg.solve(lower, residual.T)
+    logdet = 2 * fsum(np.log(np.diagonal(lower)))
+    return -0.5 * ((white**2).sum(axis=0) + logdet + residual.shape[1] * np.log(2 * np.pi))
+
+
+def signs_fixed(axes):
+    """Flip each axis so that its entry of largest magnitude (first among ties) is positive."""
+    axes = np.asarray(axes)
+    size = np.abs(axes)
+    nearly = size >= size.max(axis=1, keepdims=True) * (1 - 1e-6)
+    lead = np.argmax(nearly, axis=1)
+    return axes * np.sign(axes[np.arange(len(axes)), lead])[:, None]

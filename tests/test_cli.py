@@ -1,0 +1,312 @@
+"""The command: what it writes and prints, its exit codes, and what an interruption leaves."""
+
+import json
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastdr
+from fastdr.files import SUFFIXES, open_source
+from fastdr.sinks import open_sink
+
+testing = pytest.importorskip("typer.testing")
+from fastdr.cli import application  # noqa: E402
+
+COMMAND = [sys.executable, "-P", "-c", "from fastdr.cli import main; main()"]
+NAMES = ["a", "b", "c", "d"]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(2).standard_normal((60, 4)) * [4, 3, 2, 1] + 1e4
+
+
+def write(path, X, columns=None):
+    with open_sink(path, columns) as sink:
+        for start in range(0, len(X), 25):
+            sink.write(X[start:start + 25])
+
+
+def read(path):
+    return np.concatenate(list(open_source(path).blocks()))
+
+
+def run(*arguments):
+    """Run the command in this process; return its outcome."""
+    return testing.CliRunner().invoke(application(), [str(text) for text in arguments])
+
+
+def ok(*arguments):
+    outcome = run(*arguments)
+    assert outcome.exit_code == 0, outcome.output
+    assert max(map(len, outcome.stdout.splitlines()), default=0) <= 80
+    return outcome.stdout
+
+
+def bad(words, *arguments, code=1):
+    outcome = run(*arguments)
+    assert outcome.exit_code == code, outcome.output
+    assert outcome.stdout == ""
+    if code == 1:
+        assert outcome.stderr.startswith("fastdr: error: ")
+        assert outcome.stderr.count("\n") == 1
+    assert words in outcome.stderr, outcome.stderr
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_fit_transform_reconstruct_in_every_format(X, suffix):
+    write(f"rows{suffix}", X, NAMES)
+    text = ok("fit", f"rows{suffix}", "-k", 2, "-o", "m.fdr")
+    assert "60 rows x 4 features, 2 components" in text
+    pca = fastdr.PCA(2).fit(X)
+    np.testing.assert_allclose(fastdr.load("m.fdr").variances, pca.explained_variance_, rtol=1e-12)
+    assert ok("transform", "m.fdr", f"rows{suffix}", "-o", f"z{suffix}") == (
+        f"60 rows x 2 columns written to z{suffix}\n")
+    Z = pca.transform(X)
+    np.testing.assert_allclose(read(f"z{suffix}"), Z, atol=1e-9)
+    if suffix in {".csv", ".csv.gz", ".parquet"}:
+        assert open_source(f"z{suffix}").columns == ["pc1", "pc2"]
+    text = ok("reconstruct", "m.fdr", f"rows{suffix}", "-o", f"back{suffix}")
+    np.testing.assert_allclose(read(f"back{suffix}"), pca.inverse_transform(Z), atol=1e-9)
+    assert f"{pca.reconstruction_error(X):.6g}" in text
+    ok("reconstruct", "m.fdr", f"z{suffix}", "--scores", "-o", f"again{suffix}")
+    np.testing.assert_allclose(read(f"again{suffix}"), read(f"back{suffix}"), atol=1e-9)
+    if suffix in {".csv", ".csv.gz", ".parquet"}:
+        assert open_source(f"again{suffix}").columns == NAMES
+
+
+@pytest.mark.parametrize(("given", "kept"), [("1", 1), ("0.9", None), ("mle", None), (None, 4)])
+def test_components(X, given, kept):
+    write("rows.npy", X)
+    ok("fit", "rows.npy", "-o", "m.fdr", *(["-k", given] if given else []))
+    n_components = {"0.9": 0.9, "mle": "mle"}.get(given, kept)
+    assert len(fastdr.load("m.fdr").variances) == fastdr.PCA(n_components).fit(X).n_components_
+
+
+def test_options_reach_the_estimator(X):
+    write("rows.npy", X)
+    ok("fit", "rows.npy", "-o", "m.fdr", "--whiten", "zca", "--standardize", "--solver", "svd",
+       "--threads", 1)
+    assert fastdr.get_num_threads() == 1
+    model = fastdr.load("m.fdr")
+    assert model.whiten == "zca"
+    assert model.scale is not None
+    expected = fastdr.PCA(whiten="zca", standardize=True, svd_solver="svd").fit(X).transform(X)
+    np.testing.assert_allclose(model.transform(X), expected, atol=1e-12)
+
+
+def test_members(X):
+    np.savez("rows.npz", first=X, second=X[:, :3])
+    bad("choose one member", "fit", "rows.npz", "-o", "m.fdr")
+    ok("fit", "rows.npz", "--member", "second", "-o", "m.fdr")
+    assert len(fastdr.load("m.fdr").mean) == 3
+
+
+def test_json_is_one_object_for_machines(X):
+    write("rows.csv", X, NAMES)
+    found = json.loads(ok_json("fit", "rows.csv", "-k", 2, "-o", "m.fdr", "--json"))
+    pca = fastdr.PCA(2).fit(X)
+    assert found["model"] == "m.fdr"
+    assert (found["rows"], found["features"], found["components"]) == (60, 4, 2)
+    np.testing.assert_allclose(found["variances"], pca.explained_variance_)
+    np.testing.assert_allclose(found["ratios"], pca.explained_variance_ratio_)
+    described = json.loads(ok_json("info", "m.fdr", "--json"))
+    assert {name: found[name] for name in described} == described
+    outcome = json.loads(ok_json("transform", "m.fdr", "rows.csv", "-o", "z.npy", "--json"))
+    assert outcome == {"output": "z.npy", "rows": 60, "columns": 2}
+    outcome = json.loads(ok_json("reconstruct", "m.fdr", "rows.csv", "-o", "b.npy", "--json"))
+    assert outcome["mean_squared_distance"] == pytest.approx(pca.reconstruction_error(X))
+
+
+def ok_json(*arguments):
+    outcome = run(*arguments)
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.stdout.count("\n") == 1
+    return outcome.stdout
+
+
+def test_info(X):
+    write("rows.npy", np.hstack([X] * 4))
+    ok("fit", "rows.npy", "-o", "m.fdr")
+    text = ok("info", "m.fdr")
+    assert "rows            60\n" in text
+    assert "rank            4\n" in text
+    assert "(6 more)" in text
+    assert "more)" not in ok("info", "m.fdr", "--all")
+
+
+def test_faults_are_one_line_and_exit_code_1(X):
+    bad("none.npy: no such file", "fit", "none.npy", "-o", "m.fdr")
+    bad("unknown suffix '.txt'; allowed are .npy,", "fit", "x.txt", "-o", "m.fdr")
+    Path("x.csv").write_text("a,b\n1,2\n3,\n")
+    bad("x.csv: line 3, column 2 ('b') is blank", "fit", "x.csv", "-o", "m.fdr")
+    write("rows.npy", X)
+    bad("n_components=9", "fit", "rows.npy", "-k", 9, "-o", "m.fdr")
+    assert not Path("m.fdr").exists()
+    bad("m.fdr", "info", "m.fdr")
+    Path("m.fdr").write_text("not a model")
+    bad("m.fdr", "info", "m.fdr")
+    bad("m.fdr", "transform", "m.fdr", "rows.npy", "-o", "z.npy")
+    bad("no such", "fit", "rows.npy", "-o", "none/m.fdr")
+
+
+def test_columns_must_be_those_of_the_fit(X):
+    write("rows.csv", X, NAMES)
+    ok("fit", "rows.csv", "-k", 2, "-o", "m.fdr")
+    write("other.csv", X, ["a", "c", "b", "d"])
+    bad("other.csv: column 2 is 'c', but the model was fitted to 'b' there",
+        "transform", "m.fdr", "other.csv", "-o", "z.csv")
+    write("three.npy", X[:, :3])
+    bad("three.npy: has 3 columns, but the model was fitted to 4 features",
+        "reconstruct", "m.fdr", "three.npy", "-o", "z.csv")
+    bad("Z has 3 columns, but this model has 2",
+        "reconstruct", "m.fdr", "three.npy", "--scores", "-o", "z.csv")
+    assert not Path("z.csv").exists()
+
+
+def test_faulty_rows_are_named_by_their_place_in_the_file(X, monkeypatch):
+    write("rows.parquet", X, NAMES)
+    ok("fit", "rows.parquet", "-o", "m.fdr")
+    X[57, 2] = np.nan
+    write("bad.parquet", X, NAMES)
+    Path("z.npy").write_bytes(b"old")
+    monkeypatch.setattr("fastdr.files.default_rows", lambda *_: 40)  # batches of ten rows
+    where = "bad.parquet: row 57, column 2 ('c') is nan; remove or impute"
+    bad(where, "fit", "bad.parquet", "-o", "n.fdr")
+    bad(where, "transform", "m.fdr", "bad.parquet", "-o", "z.npy")
+    assert Path("z.npy").read_bytes() == b"old"
+    assert not Path("n.fdr").exists()
+
+
+@pytest.mark.parametrize("arguments", [
+    ["fit", "rows.npy"], ["fit", "-o", "m.fdr"], ["fit", "rows.npy", "-o", "m.fdr", "-k", "1.5"],
+    ["fit", "rows.npy", "-o", "m.fdr", "-k", "some"], ["fit", "rows.npy", "-o", "m", "--bad"],
+    ["fit", "rows.npy", "-o", "m.fdr", "--whiten", "no"], ["nonsense"],
+    ["fit", "rows.npy", "-o", "m.fdr", "--threads", "0"], ["transform", "m.fdr", "rows.npy"],
+])
+def test_usage_is_exit_code_2(X, arguments):
+    write("rows.npy", X)
+    bad("Usage: ", *arguments, code=2)
+
+
+def test_help_fits_80_columns():
+    for name in ([], ["fit"], ["transform"], ["reconstruct"], ["info"], ["demo"]):
+        assert "Usage: " in ok(*name, "--help")
+
+
+def test_the_installed_script():
+    script = Path(sysconfig.get_path("scripts")) / "fastdr"
+    if not script.exists():
+        pytest.skip("fastdr is not installed with its script")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"fastdr {fastdr.__version__}\n"
+
+
+def test_without_typer():
+    code = "import sys; sys.modules['typer'] = None; from fastdr.cli import main; main()"
+    done = subprocess.run([sys.executable, "-P", "-c", code, "info", "m.fdr"], check=False,
+                          capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == ('fastdr: the command line needs typer; run: pip install "fastdr[cli]"\n')
+
+
+def test_progress_goes_to_stderr_when_asked(X):
+    write("rows.npy", X)
+    quiet = run("fit", "rows.npy", "-o", "m.fdr")
+    assert quiet.stderr == ""  # not a terminal
+    shown = run("transform", "m.fdr", "rows.npy", "-o", "z.npy", "--progress")
+    assert "60.0/60.0" in shown.stderr
+    assert shown.stdout == "60 rows x 4 columns written to z.npy\n"
+
+
+def start(*arguments):
+    """Start the command and wait until it has begun to write."""
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+    for _ in range(1500):
+        if list(Path().glob(".z.csv.*.part")):
+            return process
+        time.sleep(0.01)
+    process.kill()
+    raise AssertionError("did not begin to write")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143),
+                                              (signal.SIGKILL, -9)])
+def test_interruption_leaves_the_old_output(X, number, code):
+    write("rows.npy", X)
+    ok("fit", "rows.npy", "-o", "m.fdr")
+    np.lib.format.open_memmap("big.npy", "w+", "f8", (4_000_000, 4)).flush()
+    Path("z.csv").write_text("old")
+    process = start("transform", "m.fdr", "big.npy", "-o", "z.csv")
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == code, errors
+    assert "Traceback" not in errors
+    assert Path("z.csv").read_text() == "old"
+    if number != signal.SIGKILL:
+        assert not list(Path().glob(".z.csv.*"))
+    if number == signal.SIGINT:
+        assert errors == "fastdr: interrupted; nothing was written\n"
+
+
+LIMITED = """
+import resource, sys
+import fastdr.cli, sklearn.decomposition, scipy.linalg
+import numpy as np
+fastdr.PCA().fit(np.eye(3) + 1).transform(np.eye(3))
+used = int(next(l for l in open("/proc/self/status") if l.startswith("VmData")).split()[1]) << 10
+resource.setrlimit(resource.RLIMIT_DATA, (used + (150 << 20),) * 2)
+fastdr.cli.main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_DATA as Linux counts it")
+def test_files_larger_than_the_memory_allowed():
+    rows = np.lib.format.open_memmap("big.npy", "w+", "f8", (600_000, 64))  # 293 MiB, sparse
+    rows[:200] = np.random.default_rng(0).standard_normal((200, 64))
+    rows.flush()
+    for arguments in (["fit", "big.npy", "-k", "3", "-o", "m.fdr"],
+                      ["transform", "m.fdr", "big.npy", "-o", "z.npy"],
+                      ["reconstruct", "m.fdr", "big.npy", "-o", "back.npy"]):
+        done = subprocess.run([sys.executable, "-P", "-c", LIMITED, *arguments], check=False,
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert np.load("back.npy", mmap_mode="r").shape == (600_000, 64)
+    assert len(fastdr.load("m.fdr").variances) == 3
+
+
+def test_demo(tmp_path):
+    pytest.importorskip("matplotlib")
+    text = ok("demo", "--output", "out")
+    assert "1797 rows x 64 features" in text
+    assert {path.name for path in Path("out").iterdir()} == {
+        "digits.fdr", "digits.npy", "scree.png", "digits.png"}
+    assert fastdr.load("out/digits.fdr").rank == 61
+    losses = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()
+              and len(line.split()) == 4]
+    assert [int(row[0]) for row in losses] == [1, 2, 4, 8, 16, 32, 61]
+    for row in losses:  # seed S10: the loss is the sum of the eigenvalues left out
+        assert float(row[1]) == pytest.approx(float(row[2]), abs=1e-9)
+        assert float(row[3]) < 1e-13
+    for line in text.splitlines():  # what it proposes to do next works
+        if line.startswith("  fastdr "):
+            ok(*line.split()[1:])
+
+
+def test_demo_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    outcome = run("demo", "--output", "out")
+    assert outcome.exit_code == 0
+    assert 'need matplotlib; run: pip install "fastdr[plot]"' in outcome.stderr
+    assert {path.name for path in Path("out").iterdir()} == {"digits.fdr", "digits.npy"}

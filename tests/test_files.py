@@ -1,0 +1,312 @@
+"""Files in every format: the same rows come back, and each fault is named."""
+
+import gzip
+import os
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+import fastdr.files
+from fastdr.files import SUFFIXES, open_source
+from fastdr.sinks import open_sink
+
+NAMES = ["length", "shaku"]
+
+
+def rows(dtype=np.float64, count=25):
+    values = np.random.default_rng(5).standard_normal((count, 2)) * 100
+    return values.astype(dtype)
+
+
+def read(path, **options):
+    return np.concatenate([np.array(block) for block in open_source(path, **options).blocks()])
+
+
+def write(path, X, columns=None, step=10):
+    with open_sink(path, columns) as sink:
+        for start in range(0, len(X), step):
+            sink.write(X[start:start + step])
+    return path
+
+
+def fails(path, words, **options):
+    with pytest.raises(ValueError, match=words) as caught:
+        read(path, **options)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "u1"])
+def test_rows_written_are_the_rows_read(tmp_path, suffix, dtype):
+    X = rows(dtype)
+    path = write(tmp_path / f"x{suffix}", X, NAMES)
+    source = open_source(path, block_rows=7)
+    assert source.shape == ((None if "csv" in suffix else 25), 2)
+    assert source.rereadable
+    for _ in range(2):  # a source can be read again
+        blocks = list(source.blocks())
+        assert [len(block) for block in blocks[:2]] == [7, 7]
+        np.testing.assert_array_equal(np.concatenate(blocks).astype(dtype), X)
+    if suffix in {".csv", ".csv.gz", ".parquet"}:
+        assert source.columns == NAMES
+    else:
+        assert source.dtype == dtype
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_strided_blocks_of_swapped_bytes_are_written_right(tmp_path, suffix):
+    X = np.asfortranarray(rows(">f8"))[::-2]
+    np.testing.assert_array_equal(read(write(tmp_path / f"x{suffix}", X)), X)
+
+
+def test_numpy_reads_what_the_sink_wrote(tmp_path):
+    X = rows("f4")
+    np.testing.assert_array_equal(np.load(write(tmp_path / "x.npy", X)), X)
+    with np.load(write(tmp_path / "x.npz", X)) as archive:
+        np.testing.assert_array_equal(archive["X"], X)
+
+
+def test_equal_rows_make_equal_gzip_files(tmp_path):
+    first = write(tmp_path / "a.csv.gz", rows()).read_bytes()
+    assert write(tmp_path / "b.csv.gz", rows()).read_bytes() == first
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_members_of_numpy_archives(tmp_path, save, order):
+    X = np.array(rows(), order=order)
+    path = tmp_path / "x.npz"
+    save(path, X=X, y=np.arange(25))
+    np.testing.assert_array_equal(read(path, block_rows=4), X)  # the only table
+    np.testing.assert_array_equal(read(path, member="X"), X)
+    fails(path, r"\[y\]: holds a 1-D array of shape \(25,\); expected a 2-D one", member="y")
+    fails(path, r"has no member 'Z'; it holds X \(25, 2\), y \(25,\)", member="Z")
+    save(path, X=X, Y=X)
+    fails(path, r"choose one member of this file; it holds X \(25, 2\), Y \(25, 2\)")
+
+
+def test_large_members_in_fortran_order_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "x.npz"
+    np.savez(path, np.asfortranarray(rows()))
+    monkeypatch.setattr(fastdr.files, "WHOLE_MEMBER_BYTES", 100)
+    fails(path, r"\[arr_0\]: is in Fortran order and 0.0 GiB, .* save it with numpy.save")
+
+
+def test_fortran_order_npy(tmp_path):
+    np.save(tmp_path / "x.npy", np.asfortranarray(rows()))
+    np.testing.assert_array_equal(read(tmp_path / "x.npy", block_rows=3), rows())
+
+
+@pytest.mark.parametrize(("array", "words"), [
+    (np.arange(3.0), r"holds a 1-D array of shape \(3,\); expected a 2-D one: save it as array"),
+    (np.ones((2, 2, 2)), r"holds a 3-D array of shape \(2, 2, 2\); .* reshaped to \(rows, feat"),
+    (np.ones((0, 3)), r"shape \(0, 3\); at least one row and one feature are needed"),
+    (np.ones((2, 2), complex), r"has dtype complex128; allowed are float64"),
+    (np.ones((2, 2), np.longdouble), r"has dtype (float128|longdouble)"),
+    (np.array([["a"]]), r"has dtype <U1"),
+    (np.array([[None]]), r"has dtype object"),
+])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_arrays_that_are_not_tables_of_numbers(tmp_path, suffix, array, words):
+    path = tmp_path / f"x{suffix}"
+    (np.save if suffix == ".npy" else np.savez)(path, array)
+    fails(path, words)
+
+
+def test_missing_unknown_and_empty_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.npy: no such file"):
+        open_source(tmp_path / "none.npy")
+    allowed = r"unknown suffix '\.txt'; allowed are \.npy, \.npz, \.csv, \.csv\.gz, \.parquet"
+    fails(tmp_path / "x.txt", allowed)
+    (tmp_path / "d.npy").mkdir()
+    fails(tmp_path / "d.npy", "is a directory")
+    for suffix in SUFFIXES:
+        path = tmp_path / f"empty{suffix}"
+        path.touch()
+        fails(path, "the file is empty")
+    np.save(tmp_path / "x.npy", rows())
+    fails(tmp_path / "x.npy", "only .npz files have members", member="X")
+    with pytest.raises(ValueError, match="block_rows must be a positive integer, got 0"):
+        open_source(tmp_path / "x.npy", block_rows=0)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("keep", [0.02, 0.6, 0.98])
+def test_truncated_files(tmp_path, suffix, keep):
+    path = write(tmp_path / f"x{suffix}", rows(count=400))
+    data = path.read_bytes()
+    path.write_bytes(data[:int(len(data) * keep)])
+    fails(path, "truncated")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv.gz", ".parquet"])
+def test_foreign_content(tmp_path, suffix):
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(b"PLAIN TEXT, not at all what the suffix says\n" * 9)
+    fails(path, r": not an? (NumPy array|\.npz|gzip|Parquet) file, ")
+
+
+def test_damaged_member(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, rows(count=5000))
+    data = bytearray(path.read_bytes())
+    data[40_000] ^= 255
+    path.write_bytes(data)
+    fails(path, "damaged")
+
+
+def test_binary_csv(tmp_path):
+    (tmp_path / "x.csv").write_bytes(b"1,2\n\xff\xfe,4\n")
+    fails(tmp_path / "x.csv", "not a text file in UTF-8")
+
+
+@pytest.mark.parametrize(("text", "columns"), [
+    ("1,2\n3,4\n", None),
+    ("a,b\n1,2\n3,4", ["a", "b"]),
+    ("# a,b\n1,2\n3,4\n", ["a", "b"]),
+    ("\ufeffa,b\r\n1,2\r\n3,4\r\n\r\n", ["a", "b"]),
+    ('"a, of x"," b"\n"1", 2\n3,4 \n\n  \n', ["a, of x", "b"]),
+    ("1e0,+2\n3.,.4e1\n", None),
+])
+def test_dialects_of_csv(tmp_path, text, columns):
+    path = tmp_path / "x.csv"
+    path.write_text(text, encoding="utf-8", newline="")
+    assert open_source(path).columns == columns
+    for block_rows in (None, 1):
+        assert read(path, block_rows=block_rows).tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("a,b\n1,2\n3,\n", r"line 3, column 2 \('b'\) is blank; remove or impute"),
+    ("1,2\n,4\n", r"line 2, column 1 is blank"),
+    ("a,b\n1,2\n3,NA\n", r"line 3, column 2 \('b'\) is 'NA', not a number"),
+    ("a,b\n1,2\nnan,4\n", r"line 3, column 1 \('a'\) is nan; remove"),
+    ("1,2\n3,-inf\n", r"line 2, column 2 is -inf"),
+    ("1,2\n3,4,5\n", r"line 2 has 3 cells; expected 2"),
+    ("1,2\n3\n", r"line 2 has 1 cells; expected 2"),
+    ("a,b,c\n1,2\n", r"line 2 has 2 cells; expected 3"),
+    ("1,2\n\n3,4\n", r"line 2 is blank"),
+    ("1\n2\n\n3\n", r"line 3 is blank"),
+    ("\n1,2\n", r"line 1 is blank; expected rows of numbers\."),
+    ("a,b\n", r"line 2 is blank; expected rows of numbers below the header line"),
+    (",a\n0,1\n", r"column 1 has no name .* index=False"),
+    ("1;2\n3;4\n", r"line 2, column 1 \('1;2'\) is '3;4', not a number \(cells are sep"),
+    ("5.1,setosa\n4.9,setosa\n", r"line 1, column 2 is 'setosa', not a number"),
+])
+@pytest.mark.parametrize("block_rows", [None, 1])
+def test_faults_in_csv_are_named_by_line_and_column(tmp_path, text, words, block_rows):
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    fails(path, words, block_rows=block_rows)
+
+
+def test_faults_in_a_later_block_of_csv(tmp_path):
+    path = tmp_path / "x.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.writelines(["0.25,1\n"] * 900_000 + ["7,\n"])
+    fails(path, "line 900001, column 2 is blank")
+
+
+def test_parquet_of_frames(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    path = tmp_path / "x.parquet"
+    frame = pandas.DataFrame({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5], "c": [True, False, True]},
+                             index=pandas.Index([7, 8, 9], name="id"))
+    frame.to_parquet(path)
+    source = open_source(path)
+    assert source.columns == ["a", "b", "c"]
+    assert source.dtype == np.float64
+    np.testing.assert_array_equal(read(path, block_rows=2), frame.to_numpy(float))
+    frame.assign(d="text").to_parquet(path)
+    fails(path, "column 'd' is (large_)?string, not numeric; write the file without it")
+    frame.assign(b=[0.5, None, 2.5]).to_parquet(path)
+    fails(path, r"row 1, column 1 \('b'\) is null", block_rows=1)
+    frame[:0].to_parquet(path)
+    fails(path, "holds 0 rows of 3 columns")
+
+
+@pytest.mark.parametrize("open_file", [open_source, lambda path: open_sink(path).__enter__()])
+def test_parquet_without_pyarrow(tmp_path, monkeypatch, open_file):
+    path = write(tmp_path / "x.parquet", rows())
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ModuleNotFoundError, match=r'need pyarrow; run: pip install "fastdr\[io\]"'):
+        open_file(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_the_old_file_stays_when_writing_fails(tmp_path, suffix, error):
+    path = write(tmp_path / f"x{suffix}", rows())
+    before = path.read_bytes()
+    with pytest.raises(error), open_sink(path) as sink:  # noqa: PT012
+        sink.write(np.ones((3, 2)))
+        raise error
+    with pytest.raises(ValueError, match="no rows were written"), open_sink(path):
+        pass
+    with pytest.raises(ValueError, match="block has 3 columns, those before it 2"):  # noqa: PT012
+        with open_sink(path) as sink:
+            sink.write(np.ones((3, 2)))
+            sink.write(np.ones((3, 3)))
+    with pytest.raises(ValueError, match="1 column names for 2 columns"):
+        write(path, rows(), ["a"])
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_sinks_refuse_bad_paths(tmp_path):
+    with pytest.raises(ValueError, match=r"unknown suffix '\.xls'"), open_sink(tmp_path / "x.xls"):
+        pass
+    with pytest.raises(FileNotFoundError, match="no such directory"):
+        write(tmp_path / "none" / "x.npy", rows())
+
+
+def test_sinks_follow_links_and_the_umask(tmp_path):
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "x.npy"
+    link.symlink_to(tmp_path / "real" / "x.npy")
+    write(link, rows())
+    assert link.is_symlink()
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert link.stat().st_mode == plain.stat().st_mode
+
+
+def sparse(path, count, features):
+    """Make an .npy file of zeros that takes no room on disk."""
+    np.lib.format.open_memmap(path, "w+", "f8", (count, features)).flush()
+    return path
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+from fastdr.files import open_source
+from fastdr.sinks import open_sink
+used = int(next(l for l in open("/proc/self/status") if l.startswith("VmData")).split()[1]) << 10
+resource.setrlimit(resource.RLIMIT_DATA, (used + (150 << 20),) * 2)
+with open_sink(sys.argv[2]) as sink:
+    for block in open_source(sys.argv[1]).blocks():
+        sink.write(block[:, :1] + 1)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_DATA as Linux counts it")
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
+def test_files_larger_than_the_memory_allowed(tmp_path, suffix):
+    path = sparse(tmp_path / "x.npy", 600_000, 64)  # 293 MiB
+    if suffix == ".npz":
+        with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(path, "x.npy", compresslevel=1)
+    if suffix == ".parquet":
+        write(tmp_path / "x.parquet", np.load(path, mmap_mode="r"), step=30_000)
+    # Arrow's own allocator reserves a gigabyte of addresses, which the limit counts
+    done = subprocess.run([sys.executable, "-P", "-c", LIMITED, tmp_path / f"x{suffix}",
+                           tmp_path / "out.npy"], capture_output=True, text=True, check=False,
+                          env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"})
+    assert done.returncode == 0, done.stderr
+    assert np.load(tmp_path / "out.npy", mmap_mode="r").shape == (600_000, 1)

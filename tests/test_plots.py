@@ -1,0 +1,104 @@
+"""Pictures: what they show, and that pyplot is left alone."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fastdr
+
+pytest.importorskip("matplotlib")
+from matplotlib.figure import Figure  # noqa: E402
+
+from fastdr.plots import reconstructions, scree  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    return fastdr.PCA().fit(digits)
+
+
+def test_scree_shows_the_variances_and_what_they_add_up_to(fitted):
+    """Seed S17: sorted eigenvalues, cumulative share, choice of k."""
+    for given in (fitted, fitted.model_):
+        ax = scree(given, chosen=21)
+        line = ax.lines[0]
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 65))
+        np.testing.assert_allclose(line.get_ydata(), fitted.explained_variance_)
+        (right,) = [axes for axes in ax.figure.axes if axes is not ax]
+        share = 100 * np.cumsum(fitted.explained_variance_ratio_)
+        np.testing.assert_allclose(right.lines[0].get_ydata(), share)
+        assert right.texts[0].get_text() == f"k = 21 keeps {share[20]:.1f} %"
+
+
+def test_scree_of_few_components_counts_the_total(digits):
+    ax = scree(fastdr.PCA(3).fit(digits))
+    right = ax.figure.axes[1]
+    assert right.lines[0].get_ydata()[-1] < 50
+    assert not right.texts
+
+
+def test_scree_draws_where_it_is_told(fitted):
+    figure = Figure()
+    axes = figure.subplots(1, 2)
+    assert scree(fitted, ax=axes[1]) is axes[1]
+    assert not axes[0].lines
+    figure.savefig(io.BytesIO())
+
+
+def test_reconstructions_show_the_rows_in_k_components(fitted, digits):
+    """Seed S18: images beside what is left of them."""
+    figure = reconstructions(fitted, digits[:5], shape=(8, 8), ks=[64, 4], labels="abcde")
+    images = [ax.images[0].get_array() for ax in figure.axes]
+    assert len(images) == 15
+    np.testing.assert_allclose(images[0], digits[0].reshape(8, 8))
+    np.testing.assert_allclose(images[5], images[0], atol=1e-10)
+    four = fastdr.PCA(4).fit(digits)
+    back = four.inverse_transform(four.transform(digits[4:5]))
+    np.testing.assert_allclose(images[14], back.reshape(8, 8), atol=1e-8)
+    assert [ax.get_title() for ax in figure.axes[:5]] == list("abcde")
+    assert [ax.get_ylabel() for ax in figure.axes[::5]] == ["original", "k = 64", "k = 4"]
+    figure.savefig(io.BytesIO())
+
+
+def test_reconstructions_undo_whitening_and_scaling(wine):
+    plain = fastdr.PCA(standardize=True).fit(wine)
+    white = fastdr.PCA(standardize=True, whiten=True).fit(wine)
+    for given in (plain, white):
+        figure = reconstructions(given, wine[:1], shape=(1, 13), ks=[13])
+        np.testing.assert_allclose(figure.axes[1].images[0].get_array()[0], wine[0], rtol=1e-9)
+
+
+def test_bad_requests(fitted, digits):
+    with pytest.raises(ValueError, match="chosen=65 is not between 1 and the 64 components"):
+        scree(fitted, chosen=65)
+    with pytest.raises(ValueError, match="ks has 0; allowed are 1 to the 64 components fitted"):
+        reconstructions(fitted, digits[:2], shape=(8, 8), ks=[3, 0])
+    with pytest.raises(ValueError, match=r"shape=\(8, 7\) has 56 pixels but X has 64 features"):
+        reconstructions(fitted, digits[:2], shape=(8, 7), ks=[3])
+    with pytest.raises(TypeError, match="expected a fitted PCA .*, got PCA that is not fitted"):
+        scree(fastdr.PCA())
+    with pytest.raises(TypeError, match="got list"):
+        scree([1.0])
+
+
+def test_without_matplotlib(fitted, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError, match=r'run: pip install "fastdr\[plot\]"'):
+        scree(fitted)
+
+
+CODE = """
+import io, sys
+import fastdr, numpy
+from fastdr.plots import scree
+assert "matplotlib" not in sys.modules
+scree(fastdr.PCA().fit(numpy.eye(4))).figure.savefig(io.BytesIO())
+assert "matplotlib.pyplot" not in sys.modules
+"""
+
+
+def test_pyplot_is_never_imported():
+    subprocess.run([sys.executable, "-P", "-c", CODE], check=True)

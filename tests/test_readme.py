@@ -1,0 +1,60 @@
+"""README.md: its Python runs and prints what it shows, its commands are those that exist."""
+
+import doctest
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+pytestmark = pytest.mark.skipif(not README.exists(), reason="README.md is not beside the tests")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_python_blocks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "\n".join(blocks("python"))
+    assert text.count(">>>") > 10
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    runner.run(doctest.DocTestParser().get_doctest(text, {}, "README.md", str(README), 0))
+    assert runner.failures == 0
+
+
+def test_the_two_commands_are_there_as_promised():
+    text = "\n".join(blocks("bash"))
+    assert 'pip install ".[cli,plot]" && fastdr demo\n' in text
+    assert 'pip install ".[test]" && pytest\n' in text
+
+
+def test_shown_commands_work(tmp_path, monkeypatch):
+    """Run each line ``fastdr …`` of README.md in order, on small files of the names it uses."""
+    testing = pytest.importorskip("typer.testing")
+    from fastdr.cli import application
+    from fastdr.sinks import open_sink
+
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(1).standard_normal((50, 12)) @ np.diag(np.arange(1.0, 13))
+    for name in ("rows.csv", "rows.npy", "rows.parquet", "new.parquet"):
+        with open_sink(name, [f"x{index}" for index in range(12)]) as sink:
+            sink.write(X)
+    lines = [line for text in blocks("bash") for line in text.splitlines()
+             if re.match(r"fastdr (?!demo)", line)]
+    assert len(lines) >= 4
+    for line in lines:
+        command = line.partition("  #")[0].split()[1:]
+        outcome = testing.CliRunner().invoke(application(), command)
+        assert outcome.exit_code == 0, f"{line}\n{outcome.output}"
+
+
+def test_bench_table_has_its_place():
+    text = README.read_text(encoding="utf-8")
+    assert text.index("<!-- bench:begin -->") < text.index("<!-- bench:end -->")
+
+
+def test_links_to_files_lead_somewhere():
+    for target in re.findall(r"\]\((?!https?:|#)([^)]+)\)", README.read_text(encoding="utf-8")):
+        assert (README.parent / target.partition("#")[0]).exists(), target

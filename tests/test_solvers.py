@@ -1,0 +1,263 @@
+"""Routes from rows to axes: the accuracy test, what stands behind it, ranges and completion."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.linalg import LinAlgError
+from tolerance import assert_orthonormal, eigenvalue_error, rounding
+
+from fastdr import centring, solvers
+from fastdr.centring import FEW_ROWS, centred_rows
+from fastdr.solvers import lapack, qr_svd
+from fastdr.sources import ArraySource, BlockSource
+from fastdr.statistics import Moments
+
+EPS = np.finfo(np.float64).eps
+
+
+def graded(rng, rows, features, condition):
+    """Rows with mean 0 and known singular values from 1 down to 1 / condition."""
+    left = rng.standard_normal((rows, features))
+    left = np.linalg.qr(left - left.mean(0))[0]
+    right = np.linalg.qr(rng.standard_normal((features, features)))[0]
+    sizes = np.logspace(0, -np.log10(condition), features)
+    return (left * sizes) @ right.T, sizes
+
+
+def blocks_of(X, step=64, **kwargs):
+    """The same rows as a stream."""
+    return BlockSource(lambda: (X[i:i + step] for i in range(0, len(X), step)), X.shape[1],
+                       **{"rows": len(X), "dtype": X.dtype, **kwargs})
+
+
+def solved(X, k=None, route=lapack, **kwargs):
+    source = X if hasattr(X, "blocks") else ArraySource(X)
+    rows = centred_rows(source, scatter=route is lapack, **kwargs)
+    return route(rows, min(rows.count, X.shape[1]) if k is None else k)
+
+
+@pytest.mark.parametrize("route", [lapack, qr_svd])
+@pytest.mark.parametrize("shape", [(200, 7), (7, 200), (30, 30), (600, 300), (300, 600)])
+def test_axes_are_eigenvectors_of_the_scatter(rng, route, shape):
+    X = rng.standard_normal(shape) + 5
+    found = solved(X, route=route)
+    scatter = np.cov(X, rowvar=False, ddof=0) * len(X)
+    bound = eigenvalue_error(min(shape), found.values[0])
+    assert_orthonormal(found.vectors)
+    residual = scatter @ found.vectors.T - found.vectors.T * found.values
+    assert np.linalg.norm(residual, 2) <= bound * np.sqrt(shape[1])
+    assert abs(found.total - np.trace(scatter)) <= bound * shape[1]
+    assert (np.diff(found.values) <= 0).all()
+    assert found.left_out == 0
+
+
+@pytest.mark.parametrize("condition", [1e2, 1e5, 1e9, 1e12, 1e14])
+@pytest.mark.parametrize("small", [0, 1 << 21])
+def test_small_variances_keep_the_accuracy_of_a_qr(rng, monkeypatch, condition, small):
+    monkeypatch.setattr(solvers, "SMALL", small)
+    X, sizes = graded(rng, 3000, 20, condition)
+    found = solved(X)
+    error = np.abs(np.sqrt(found.values) - sizes)
+    trusted = 10 * EPS * sizes**-1 * (1 if condition > 1e3 else sizes**-1)
+    assert (error <= np.maximum(trusted, solvers.RTOL if condition < 1e3 else 0) * sizes).all()
+    assert_orthonormal(found.vectors)
+    routes = {1e2: "eig(covariance)", 1e5: "cholesky-qr", 1e9: "cholesky-qr"}
+    if small == 0 and condition in routes:
+        assert found.method == routes[condition]
+    if small:
+        assert found.method in {"eig(covariance)", "svd(R)"}
+
+
+def test_columns_in_different_units_need_no_further_pass(rng):
+    X = rng.standard_normal((500, 6)) * 10.0 ** np.array([9, 5, 2, 0, -6, -12])
+    found = solved(X)
+    assert found.method == "jacobi(cholesky)"
+    assert found.passes == 0
+    A = X - X.mean(0)
+    R = np.linalg.qr(A, mode="r")  # columns descend, so Householder QR respects each
+    np.testing.assert_allclose(np.sqrt(found.values), np.abs(np.diagonal(R)), rtol=1e-3)
+    exact = solved(X, route=qr_svd)
+    np.testing.assert_allclose(found.values, exact.values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("small", [0, 1 << 21])
+@pytest.mark.parametrize("route", [lapack, qr_svd])
+def test_rank_and_null_axes_do_not_depend_on_the_route(rng, monkeypatch, route, small):
+    monkeypatch.setattr(solvers, "SMALL", small)
+    X = rng.standard_normal((90, 3)) @ rng.standard_normal((3, 12))
+    X[:, 4] = 7.0
+    found, other = solved(X, route=route), solved(X, 6, route=qr_svd)
+    assert found.rank == 3
+    assert found.values[3] <= (90 * EPS) ** 2 * found.values[0]
+    np.testing.assert_array_equal(found.vectors[3], np.eye(12)[4])
+    signs = np.sign(np.sum(found.vectors[:6] * other.vectors, axis=1))
+    np.testing.assert_allclose(signs[:, None] * found.vectors[:6], other.vectors, atol=1e-12)
+
+
+@pytest.mark.parametrize("small", [0, 1 << 21])
+@pytest.mark.parametrize("route", [lapack, qr_svd])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(3000, 2), (8, 40)])
+def test_rounding_of_the_mean_is_no_direction(rng, monkeypatch, route, small, weighted, shape):
+    monkeypatch.setattr(solvers, "SMALL", small)
+    A = rng.integers(-50, 50, shape).astype(float)
+    X = np.column_stack([A, A[:, 0] + A[:, 1]]) + 1e7 + 1 / 8
+    X = np.repeat(X, 2, axis=0)
+    weights = rng.integers(1, 4, len(X)).astype(float) if weighted else None
+    assert solved(X, None, route, weights=weights).rank == min(shape[0] - 1, shape[1])
+    few = solved(X, 2, route, weights=weights)
+    if shape[1] == 2:
+        assert few.left_out <= (len(X) * EPS) ** 2 * few.total
+
+
+def test_what_is_left_out_is_accurate_even_if_tiny(rng):
+    X, sizes = graded(rng, 400, 8, 1e7)
+    for k in range(9):
+        found = solved(X, k)
+        np.testing.assert_allclose(found.left_out, (sizes[k:] ** 2).sum(), rtol=1e-5,
+                                   atol=(400 * EPS) ** 2)
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40)])
+@pytest.mark.parametrize("route", [lapack, qr_svd])
+def test_weights_repeat_rows(rng, route, shape):
+    X = rng.standard_normal(shape)
+    weights = rng.integers(0, 4, shape[0]).astype(float)
+    weighted = solved(X, 3, route, weights=weights)
+    repeated = solved(np.repeat(X, weights.astype(int), axis=0), 3, route)
+    np.testing.assert_allclose(weighted.values, repeated.values, rtol=1e-12)
+    np.testing.assert_allclose(weighted.total, repeated.total, rtol=1e-12)
+
+
+@pytest.mark.parametrize("route", [lapack, qr_svd])
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40)])
+def test_known_mean_and_scale(rng, route, shape):
+    X = rng.standard_normal(shape) + 3
+    mean = np.full(shape[1], 2.5)
+    found = solved(X, route=route, mean=mean, standardize=True)
+    A = (X - mean) / np.sqrt(((X - mean) ** 2).mean(0))
+    reference = np.linalg.svd(A, compute_uv=False) ** 2
+    np.testing.assert_allclose(found.values, reference, atol=rounding(float, 40, reference[0]))
+    assert found.rank == min(shape)
+
+
+@pytest.mark.parametrize(("dtype", "power"), [("f8", -560), ("f8", 80), ("f8", 512), ("f8", 900),
+                                              ("f4", -80), ("f4", 80)])
+@pytest.mark.parametrize("shape", [(50, 4), (4, 50)])
+@pytest.mark.parametrize("route", [lapack, qr_svd])
+def test_a_power_of_two_changes_nothing(rng, route, shape, power, dtype):
+    X = rng.standard_normal(shape).astype(dtype)
+    rows = centred_rows(ArraySource(np.ldexp(X, power)), scatter=route is lapack)
+    plain, found = solved(X, 3, route), route(rows, 3)
+    scaled = np.sqrt(found.values) * 2.0 ** (-rows.exponent - power)
+    rtol = 1e-14 if dtype == "f8" else solvers.SINGLE_RTOL  # plain float32 arithmetic is rounder
+    np.testing.assert_allclose(scaled, np.sqrt(plain.values), rtol=rtol)
+    np.testing.assert_allclose(found.vectors, plain.vectors, atol=10 * rtol)
+
+
+def test_a_tiny_column_beside_a_constant_one():
+    X = np.ones((9, 2))
+    X[:, 1] = np.arange(9) * 1e-170
+    rows = centred_rows(ArraySource(X))
+    found = lapack(rows, 2)
+    assert found.rank == 1
+    np.testing.assert_allclose(np.sqrt(found.values[0]) / 2.0**rows.exponent,
+                               np.sqrt(60) * 1e-170, rtol=1e-12)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_stream_gives_what_the_array_gives(rng, known):
+    X = rng.standard_normal((500, 5)) * [1, 1, 1, 1, 1e-6] + 3
+    stream = blocks_of(X, rows=len(X) if known else None)
+    found, reference = solved(stream, 5), solved(X, 5)
+    assert found.method == reference.method
+    np.testing.assert_allclose(found.values, reference.values, rtol=1e-9)
+    svd = solved(stream, 5, qr_svd)
+    np.testing.assert_allclose(svd.values, reference.values, rtol=1e-9)
+
+
+def test_a_stream_of_few_rows_takes_the_gram_side(rng):
+    X = rng.standard_normal((9, 300))
+    found = solved(blocks_of(X, 4), 4)
+    assert found.method == "eig(gram)"
+    np.testing.assert_allclose(found.values, solved(X, 4).values, rtol=1e-12)
+
+
+def test_a_stream_that_reads_once_says_what_it_cannot_do(rng):
+    X = graded(rng, 300, 5, 1e9)[0]
+    once = blocks_of(X, rereadable=False)
+    assert "uncertain" in solved(once, 5).method
+    with pytest.raises(ValueError, match="read once only|once only"):
+        solved(once, 5, qr_svd)
+
+
+@pytest.mark.parametrize(("least", "passes"), [(0.1, 0), (0.01, 1)])
+def test_float32_arithmetic_is_checked_and_repeated_in_float64(rng, least, passes):
+    X = (rng.standard_normal((FEW_ROWS + 1000, 4)) * [1, 1, 0.9, least]).astype(np.float32)
+    reference = np.linalg.svd(X.astype(float) - X.mean(0, dtype=float), compute_uv=False) ** 2
+    for k in (3, 4):  # with 3 axes the small variance is left out, with 4 it is wanted
+        found = solved(X, k)
+        assert found.passes == passes
+        np.testing.assert_allclose(found.values, reference[:k], rtol=1e-5)
+        np.testing.assert_allclose(found.left_out, reference[k:].sum(), rtol=1e-5)
+
+
+def test_few_float32_rows_are_summed_in_float64(rng):
+    X = rng.standard_normal((FEW_ROWS, 3)).astype(np.float32)
+    np.testing.assert_array_equal(Moments.of(X).scatter, Moments.of(X, precision="double").scatter)
+
+
+def test_tsqr_appends_blocks(rng):
+    X = rng.standard_normal((200, 6))
+    tall = solvers._Tall(lambda: iter(np.array_split(X, 50)), 6, X.size, True)
+    R = solvers._triangle(tall)
+    assert R.shape == (6, 6)
+    np.testing.assert_array_equal(R, np.triu(R))
+    np.testing.assert_allclose(R.T @ R, X.T @ X, atol=rounding(float, 200, 3.0))
+
+
+def test_large_matrices_are_restored_for_the_second_route(rng, monkeypatch):
+    monkeypatch.setattr(solvers, "DIVIDE", 3)
+    monkeypatch.setattr(solvers, "FEW", 1)
+    X, sizes = graded(rng, 300, 20, 1e9)
+    for k in (1, 4, 20):
+        found = solved(X, k)
+        np.testing.assert_allclose(np.sqrt(found.values), sizes[:k], rtol=1e-5)
+
+
+def test_failing_drivers_are_replaced(rng, monkeypatch):
+    X = rng.standard_normal((60, 5))
+    reference = solved(X, route=qr_svd)
+    real = solvers.svd
+
+    def failing(matrix, **kwargs):
+        if kwargs.get("lapack_driver", "gesdd") == "gesdd":
+            raise LinAlgError("SVD did not converge")
+        return real(matrix, **kwargs)
+
+    monkeypatch.setattr(solvers, "svd", failing)
+    with pytest.warns(RuntimeWarning, match="gesdd"):
+        found = solved(X, route=qr_svd)
+    np.testing.assert_allclose(found.values, reference.values, rtol=1e-12)
+    monkeypatch.setattr(solvers, "dsyevd", lambda *args, **kwargs: (None, None, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_allclose(solved(X).values, reference.values, rtol=1e-12)
+
+
+def test_completion_depends_on_the_span_only(rng):
+    basis = np.linalg.qr(rng.standard_normal((9, 4)))[0].T
+    turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    first, second = solvers._completed(basis, 9), solvers._completed(turn @ basis, 9)
+    assert_orthonormal(first)
+    np.testing.assert_allclose(first[4:], second[4:], atol=1e-13)
+
+
+def test_rows_are_read_once_in_the_usual_case(rng):
+    X = rng.standard_normal((500, 5))
+    reads = []
+    source = BlockSource(lambda: reads.append(1) or iter([X[:300], X[300:]]), 5, 500)
+    assert centring.centred_rows(source).scatter is not None
+    lapack(centring.centred_rows(source), 2)
+    assert len(reads) == 2

@@ -1,0 +1,210 @@
+"""Thread count, ordered map, BLAS limit: settings, order, errors, restoration."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+import scipy.linalg  # noqa: F401 - loads its BLAS before the threads are counted
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import fastdr
+from fastdr.threads import available_cpus, blas_limit, ordered_map
+
+
+def blas_counts():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_default_is_what_the_process_may_use(run_python):
+    code = "import fastdr; print(fastdr.get_num_threads())"
+    env = {k: v for k, v in os.environ.items()
+           if k not in {"FASTDR_NUM_THREADS", "OMP_NUM_THREADS"}}
+    assert int(run_python(code, env=env)) == available_cpus()
+    assert int(run_python(code, env={**env, "OMP_NUM_THREADS": "3"})) == 3
+    assert int(run_python(code, env={**env, "OMP_NUM_THREADS": "3",
+                                     "FASTDR_NUM_THREADS": "5"})) == 5
+
+
+def test_a_bad_environment_variable_is_named(run_python):
+    code = ("import fastdr\n"
+            "try: fastdr.get_num_threads()\n"
+            "except ValueError as error: print(error)")
+    text = run_python(code, env={**os.environ, "FASTDR_NUM_THREADS": "many"})
+    assert "FASTDR_NUM_THREADS='many'" in text
+    assert "positive integer" in text
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity")
+def test_affinity_limits_the_default(run_python):
+    code = ("import os, fastdr; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); "
+            "print(fastdr.get_num_threads())")
+    env = {k: v for k, v in os.environ.items()
+           if k not in {"FASTDR_NUM_THREADS", "OMP_NUM_THREADS"}}
+    assert int(run_python(code, env=env)) == 1
+
+
+def test_set_and_scoped_counts():
+    fastdr.set_num_threads(3)
+    assert fastdr.get_num_threads() == 3
+    with fastdr.num_threads(2):
+        assert fastdr.get_num_threads() == 2
+        with fastdr.num_threads(1):
+            assert fastdr.get_num_threads() == 1
+        assert fastdr.get_num_threads() == 2
+    assert fastdr.get_num_threads() == 3
+
+
+def test_a_scoped_count_is_of_the_calling_thread_only():
+    seen = []
+    fastdr.set_num_threads(4)
+    with fastdr.num_threads(1):
+        other = threading.Thread(target=lambda: seen.append(fastdr.get_num_threads()))
+        other.start()
+        other.join(30)
+    assert seen == [4]
+
+
+def test_a_scoped_count_is_restored_after_an_error():
+    fastdr.set_num_threads(3)
+    with pytest.raises(RuntimeError), fastdr.num_threads(2):
+        raise RuntimeError
+    assert fastdr.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "2", float("nan")])
+def test_a_bad_count_is_refused(count):
+    with pytest.raises((ValueError, TypeError), match="positive integer"):
+        fastdr.set_num_threads(count)
+    with pytest.raises((ValueError, TypeError), match="positive integer"), \
+            fastdr.num_threads(count):
+        pass
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
+def test_ordered_map_keeps_order_and_takes_each_index_once(threads, count):
+    taken = []
+    with fastdr.num_threads(threads):
+        found = ordered_map(lambda i: (taken.append(i), i * i)[1], count)
+    assert found == [i * i for i in range(count)]
+    assert sorted(taken) == list(range(count))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_ordered_map_raises_the_first_error_and_goes_on_working(threads):
+    def fail(i):
+        if i >= 3:
+            raise KeyError(i)
+        return i
+
+    with fastdr.num_threads(threads):
+        with pytest.raises(KeyError):
+            ordered_map(fail, 20)
+        assert ordered_map(int, 5) == [0, 1, 2, 3, 4]
+
+
+def test_ordered_map_nests_without_deadlock():
+    def outer(i):
+        return sum(ordered_map(lambda j: i * j, 10))
+
+    with fastdr.num_threads(3):
+        assert ordered_map(outer, 20) == [45 * i for i in range(20)]
+
+
+def test_blas_limit_is_restored_also_after_errors_and_nesting(monkeypatch):
+    monkeypatch.setattr("fastdr.threads.available_cpus", lambda: 4)
+    with threadpool_limits(2, "blas"), fastdr.num_threads(1):
+        before = blas_counts()
+        with blas_limit():
+            assert set(blas_counts()) == {1}
+            with blas_limit():
+                assert set(blas_counts()) == {1}
+            assert set(blas_counts()) == {1}
+        assert blas_counts() == before
+        with pytest.raises(RuntimeError), blas_limit():
+            raise RuntimeError
+        assert blas_counts() == before
+
+
+def test_blas_is_left_alone_unless_threads_were_limited(monkeypatch):
+    monkeypatch.setattr("fastdr.threads.available_cpus", lambda: 2)
+    with threadpool_limits(1, "blas"), fastdr.num_threads(2), blas_limit():
+        assert set(blas_counts()) == {1}
+
+
+def test_a_fit_restores_the_callers_blas_limit(rng):
+    X = rng.standard_normal((3000, 300))
+    with threadpool_limits(2, "blas"):
+        before = blas_counts()
+        fastdr.PCA(5).fit_transform(X)
+        fastdr.PCA(5, svd_solver="svd").fit_transform(X)
+        fastdr.covariance(X)
+        assert blas_counts() == before
+
+
+SHAPES = [(3, 2), (257, 1), (5000, 7), (4099, 64), (1000, 200), (600, 700), (40, 3000)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_results_do_not_depend_on_the_number_of_threads(rng, shape, floating):
+    X = (rng.standard_normal(shape) + 3).astype(floating)
+    weight = rng.random(shape[0])
+    V = rng.standard_normal((min(5, shape[1]), shape[1]))
+    V = np.linalg.qr(V.T)[0].T
+
+    def results():
+        found = fastdr.moments(X), fastdr.moments(X, weight)
+        return [found[0].mean, found[0].scatter, found[1].mean, found[1].scatter,
+                fastdr.project(X, V, found[0].mean), fastdr.reconstruction_error(X, V),
+                fastdr.reconstruct(X @ V.T.astype(floating), V)]
+
+    with fastdr.num_threads(1):
+        one = results()
+    for count in (2, 3, 8):
+        with fastdr.num_threads(count):
+            for found, expected in zip(results(), one, strict=True):
+                np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(5000, 30), (60, 900)])
+def test_gram_and_its_action_do_not_depend_on_the_number_of_threads(rng, shape, floating):
+    from fastdr.operators import gram, gram_apply
+    X, mean = rng.standard_normal(shape).astype(floating), rng.standard_normal(shape[1])
+    V = rng.standard_normal((shape[1], 8))
+    few = X[:500]
+    with fastdr.num_threads(1):
+        one = gram(few, mean), gram_apply(X, V, mean)
+    for count in (2, 3, 8):
+        with fastdr.num_threads(count):
+            np.testing.assert_array_equal(gram(few, mean), one[0])
+            np.testing.assert_array_equal(gram_apply(X, V, mean), one[1])
+
+
+def test_many_python_threads_may_share_one_input(rng):
+    X = rng.standard_normal((20_000, 40))
+    expected = fastdr.covariance(X)
+    found, errors = [], []
+
+    def work():
+        try:
+            found.extend(fastdr.covariance(X) for _ in range(5))
+        except BaseException as error:
+            errors.append(error)
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert not errors
+    assert len(found) == 40
+    assert all((C == expected).all() for C in found)
+
+
+def test_the_calling_thread_does_small_work_itself(rng):
+    before = threading.active_count()
+    with fastdr.num_threads(8):
+        fastdr.covariance(rng.standard_normal((50, 4)))
+        fastdr.project(rng.standard_normal((50, 4)), np.eye(4)[:2])
+    assert threading.active_count() <= before
