@@ -188,11 +188,11 @@ class PCA(ModelEstimator):
         constant = np.flatnonzero(rows.squares == 0)
         if constant.size == rows.squares.size:
             warnings.warn("All rows are equal: every variance is 0 and the axes are arbitrary.",
-                          UserWarning, stacklevel=5)
+                          UserWarning, 5)
         elif constant.size and self.standardize:
-            warnings.warn(f"{constant.size} constant column(s), the first {constant[0]}, cannot "
-                          "be scaled to unit deviation; they are divided by 1 and add nothing.",
-                          UserWarning, stacklevel=5)
+            shown = ", ".join(map(str, constant[:5])) + (", ..." if constant.size > 5 else "")
+            warnings.warn(f"{constant.size} constant column(s) ({shown}) cannot be scaled to unit "
+                          "deviation; they are divided by 1 and add nothing.", UserWarning, 5)
 
     def _model(self, rows: CentredRows, found: Spectrum, engine: str, count: int) -> LinearModel:
         """Turn eigenvalues of the scatter into a model."""

@@ -61,12 +61,13 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class _Tall:
-    """A tall matrix of `size` columns, known by the blocks of its rows."""
+    """A tall matrix B of `size` columns, known by blocks of its rows; B `null` = 0 if given."""
 
     blocks: Callable[[], Iterator[FloatArray]]
     size: int
     entries: int
     rereadable: bool
+    null: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ def _tall(rows: CentredRows) -> _Tall:
     """Stand the rows upright: A itself, or A^T if it has fewer rows than columns."""
     if rows.wide:
         size = rows.source.shape[0] or 0
-        return _Tall(rows.transposed_blocks, size, size * rows.mean.size, True)
+        root = np.ones(size) if rows.weights is None else np.sqrt(rows.weights)
+        null = root / math.sqrt(rows.weight) if rows.estimated else None
+        return _Tall(rows.transposed_blocks, size, size * rows.mean.size, True, null)
     size = int(np.count_nonzero(rows.squares))
     return _Tall(rows.blocks, size, rows.count * size, rows.source.rereadable)
 
@@ -154,20 +157,19 @@ def _upright(rows: CentredRows) -> tuple[_Tall, FloatArray]:
     if matrix is None:  # squares leave the float32 range
         matrix = gram(array, rows.mean, rows.scale)
     assert matrix is not None
-    root = np.ones(len(matrix)) if rows.weights is None else np.sqrt(rows.weights)
-    matrix *= root
-    matrix *= root[:, None]
-    if rows.estimated:  # what rounding took from the mean is constant along each feature
-        root /= math.sqrt(rows.weight)
-        along = matrix @ root
-        along -= root * (0.5 * (root @ along))
-        matrix -= np.outer(along, root) + np.outer(root, along)
+    if rows.weights is not None:
+        matrix *= np.sqrt(rows.weights)
+        matrix *= np.sqrt(rows.weights[:, None])
+    if tall.null is not None:  # the mean is rounded, so B null is not 0 yet
+        along = matrix @ tall.null
+        along -= tall.null * (0.5 * (tall.null @ along))
+        matrix -= np.outer(along, tall.null) + np.outer(tall.null, along)
     return tall, matrix
 
 
 def _gram(tall: _Tall, vectors: FloatArray | None = None) -> FloatArray:
     """Sum B^T B over the blocks B, or the same of B V^T for `vectors` V, in float64."""
-    total = np.zeros((tall.size, tall.size))
+    total = np.zeros((tall.size if vectors is None else len(vectors),) * 2)
     for block in tall.blocks():
         part = block if vectors is None else block @ vectors.T
         total += part.T @ part
@@ -225,28 +227,31 @@ def _factored(tall: _Tall, matrix: FloatArray, axes: _Axes) -> _Axes:
     vectors = axes.vectors
     if len(vectors) < tall.size:
         vectors = _eigh(matrix, tall.size)[1]
+    if tall.null is not None:
+        vectors = qr(np.vstack([tall.null, vectors]).T, mode="economic")[0].T[1:]
     for passes in (1, 2):
         rotated = _gram(tall, vectors)
         factor = _cholesky(rotated)
         if factor is not None:
             axes = _svd_axes(factor, "cholesky-qr", passes)
             return replace(axes, vectors=axes.vectors @ vectors)
-        vectors = _eigh(rotated, tall.size)[1] @ vectors
+        vectors = _eigh(rotated, len(vectors))[1] @ vectors
     return _svd_axes(_triangle(tall), "svd(R)", passes=3)
 
 
 def _cholesky(matrix: FloatArray) -> FloatArray | None:
     """Return R with R^T R = `matrix`, or None if its singular values would miss RTOL."""
     norms = np.sqrt(np.diagonal(matrix))
-    norms[norms == 0] = 1.0
+    divisors = np.where(norms == 0, 1.0, norms)
+    scaled = matrix / divisors / divisors[:, None]
+    np.fill_diagonal(scaled, 1.0)
     try:
-        factor = cholesky(matrix / norms / norms[:, None], check_finite=False, overwrite_a=True)
+        factor = cholesky(scaled, check_finite=False, overwrite_a=True)
     except LinAlgError:
         return None
     inverse_condition, _ = dtrcon(np.asfortranarray(factor))
-    if inverse_condition**2 * RTOL < (4 + math.sqrt(len(matrix))) * EPS:
-        return None
-    return np.asarray(factor * norms)
+    sound = inverse_condition**2 * RTOL >= (4 + math.sqrt(len(matrix))) * EPS
+    return np.asarray(factor * norms) if sound else None
 
 
 def _triangle(tall: _Tall) -> FloatArray:
@@ -311,10 +316,10 @@ def _finish(rows: CentredRows, tall: _Tall, axes: _Axes, count: int) -> Spectrum
     cut = max(rows.count, rows.mean.size) * EPS * math.sqrt(values.max(initial=0.0))
     rank = int(np.count_nonzero(np.sqrt(values) > cut))
     real = values.size if axes.relative else rank
+    vectors = np.zeros((real, rows.mean.size))
     if rows.wide:
-        vectors = _back_projected(tall, axes.vectors[:real], rows.mean.size)
+        _back_project(tall, axes.vectors[:real], vectors)
     else:
-        vectors = np.zeros((real, rows.mean.size))
         vectors[:, rows.squares > 0] = axes.vectors[:real]
     passes, total = axes.passes + rows.wide + (rows.rest is not None), rows.total
     if axes.values.size >= rows.bound:
@@ -331,26 +336,20 @@ def _finish(rows: CentredRows, tall: _Tall, axes: _Axes, count: int) -> Spectrum
                     axes.error, rank, axes.method, passes)
 
 
-def _back_projected(tall: _Tall, vectors: FloatArray, features: int) -> FloatArray:
-    """Return the orthonormal rows W B / |W B| for left `vectors` W, in column chunks."""
-    result: FloatArray = np.empty((len(vectors), features))
-    if not len(result):
-        return result
+def _back_project(tall: _Tall, vectors: FloatArray, out: FloatArray) -> None:
+    """Put the orthonormal rows W B / |W B| for left `vectors` W into `out`, in column chunks."""
+    if not len(out):
+        return
     start = 0
     for block in tall.blocks():
-        np.matmul(vectors, block.T, out=result[:, start:start + len(block)])
+        np.matmul(vectors, block.T, out=out[:, start:start + len(block)])
         start += len(block)
-    result /= np.sqrt(np.einsum("ij,ij->i", result, result))[:, None]
-    try:
-        for _ in range(2):  # Cholesky QR twice: larger variances keep their directions
-            lower = cholesky(result @ result.T, lower=True, check_finite=False)
-            for first in range(0, features, 4096):
-                part = result[:, first:first + 4096]
-                part[...] = solve_triangular(lower, part, lower=True, check_finite=False)
-    except LinAlgError:
-        basis, upper = qr(result.T, mode="economic", check_finite=False)
-        result = np.asarray(basis.T * np.sign(np.diagonal(upper))[:, None])
-    return result
+    out /= np.sqrt(np.einsum("ij,ij->i", out, out))[:, None]
+    for _ in range(2):  # Cholesky QR twice: larger variances keep their directions
+        lower = cholesky(out @ out.T, lower=True, check_finite=False)
+        for first in range(0, out.shape[1], 4096):
+            part = out[:, first:first + 4096]
+            part[...] = solve_triangular(lower, part, lower=True, check_finite=False)
 
 
 def _residual(rows: CentredRows, vectors: FloatArray) -> float:

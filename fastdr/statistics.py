@@ -193,19 +193,23 @@ def _counts(rows: int, weight: FloatArray | None) -> tuple[int, float, float]:
 def _of_huge(rows: AnyArray, weight: FloatArray | None) -> tuple[FloatArray, ...]:
     """Shift, offset and scatter of finite rows whose squares overflow: infinite where they must.
 
-    Blocks are scaled by a power of two, which is exact, and the sums scaled back.
+    Columns that reach 2**500 are scaled by a power of two, which is exact, and the sums scaled
+    back.
     """
-    exponent = 600  # squares of values below 2**1024 stay below 2**848
-    zero = np.zeros(rows.shape[1])
-    total = ScatterSum(rows.shape[1], zero, single=False)
+    source = ArraySource(rows)
+    largest = np.max([np.abs(block).max(axis=0) for block in source.blocks()], axis=0)
+    exponent = np.where(largest < 2.0**500, 0, np.frexp(largest)[1])
+    total = ScatterSum(rows.shape[1], middle(rows, weight, integral=False) * (exponent == 0),
+                       single=False)
     start = 0
-    for block in ArraySource(rows).blocks():
+    for block in source.blocks():
         part = None if weight is None else weight[start:start + len(block)]
         total.add(np.ldexp(block.astype(np.float64), -exponent), part)
         start += len(block)
     offset, scatter = total.finish()
     with np.errstate(over="ignore"):
-        return zero, np.ldexp(offset, exponent), np.ldexp(scatter, 2 * exponent)
+        return (total.shift, np.ldexp(offset, exponent),
+                np.ldexp(scatter, exponent + exponent[:, None]))
 
 
 def _add_outer(matrix: FloatArray, vector: FloatArray, factor: float) -> None:

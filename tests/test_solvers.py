@@ -111,6 +111,24 @@ def test_rounding_of_the_mean_is_no_direction(rng, monkeypatch, route, small, we
         assert few.left_out <= (len(X) * EPS) ** 2 * few.total
 
 
+@pytest.mark.parametrize("condition", [1e6, 1e8, 1e11])
+@pytest.mark.parametrize("small", [0, 1 << 21])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_small_variances_of_few_rows(rng, monkeypatch, condition, small, weighted):
+    monkeypatch.setattr(solvers, "SMALL", small)
+    weights = rng.integers(0, 3, 30).astype(float) if weighted else np.ones(30)
+    left = rng.standard_normal((30, 12))
+    left -= np.average(left, axis=0, weights=weights)
+    left = np.linalg.qr(left * np.sqrt(weights[:, None]))[0]
+    left /= np.sqrt(np.fmax(weights, 0.1))[:, None]
+    sizes = np.logspace(0, -np.log10(condition), 12)
+    X = left * sizes @ np.linalg.qr(rng.standard_normal((200, 12)))[0].T + 0.25
+    found = solved(X, 12, weights=weights if weighted else None)
+    assert found.method == ("svd(R)" if small else "cholesky-qr")
+    np.testing.assert_allclose(np.sqrt(found.values), sizes, rtol=0, atol=50 * EPS)
+    assert_orthonormal(found.vectors)
+
+
 def test_what_is_left_out_is_accurate_even_if_tiny(rng):
     X, sizes = graded(rng, 400, 8, 1e7)
     for k in range(9):

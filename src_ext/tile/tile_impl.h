@@ -8,6 +8,9 @@
 
 #include "tile.h"
 
+#if defined(__GNUC__) && !defined(FASTDR_PLAIN)
+#define FD_VECTORS
+#endif
 #if defined(__GNUC__)
 #define FD_INLINE static inline __attribute__((always_inline))
 #define FD_UNROLL _Pragma("GCC unroll 16")
@@ -73,7 +76,7 @@ FD_INLINE float fd_half(uint16_t bits)
 
 /* Float64 vectors, for sums that stay in float64 whatever the working type. */
 #define FD_D ((ptrdiff_t)(FD_BYTES / sizeof(double)))
-#if defined(__GNUC__)
+#ifdef FD_VECTORS
 typedef double fd_wide __attribute__((vector_size(FD_BYTES), aligned(8), may_alias));
 typedef float fd_narrow __attribute__((vector_size(FD_BYTES / 2), aligned(4), may_alias));
 FD_INLINE fd_wide fd_load_wide(const double *p) { return *(const fd_wide *)p; }

@@ -6,7 +6,7 @@
 #define vec FD_T(fd_vec)
 #define vec_loose FD_T(fd_vec_loose)
 
-#if defined(__GNUC__)
+#ifdef FD_VECTORS
 typedef T vec __attribute__((vector_size(FD_BYTES), may_alias));
 typedef T vec_loose __attribute__((vector_size(FD_BYTES), aligned(sizeof(T)), may_alias));
 FD_INLINE vec FD_T(load)(const T *p) { return *(const vec *)p; }
