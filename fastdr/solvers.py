@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.linalg import LinAlgError
-from scipy.linalg import cholesky, eigh, qr, solve_triangular, svd
+from scipy.linalg import cholesky, eigh, qr, svd
 from scipy.linalg.lapack import dgejsv, dgeqrf, dsyevd, dtrcon
 
+from fastdr.bases import completed, null_axes, orthonormalise
 from fastdr.centring import CentredRows, in_double, refined, whole_array
 from fastdr.operators import gram
 from fastdr.validation import FloatArray
@@ -61,11 +62,11 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class _Tall:
-    """A tall matrix B of `size` columns, known by blocks of its rows; B `null` = 0 if given."""
+    """A tall matrix B (longest, size), known by blocks of its rows; B `null` = 0 if given."""
 
     blocks: Callable[[], Iterator[FloatArray]]
     size: int
-    entries: int
+    longest: int
     rereadable: bool
     null: FloatArray | None = None
 
@@ -95,7 +96,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None) -> 
     diagonal = np.diagonal(matrix).copy()
     values, vectors = _eigh(matrix, rows.bound if choose else min(rows.bound, components))
     count = choose(_padded(values, components)) if choose else components
-    error = (4 + math.sqrt(tall.size)) * EPS * float(values.max(initial=0.0))
+    error = _slack(tall.size) * float(values.max(initial=0.0))
     if rows.single:
         error = max(error, SINGLE_ERROR * rows.total)
     axes = _Axes(values, vectors, "eig(gram)" if rows.wide else "eig(covariance)", error)
@@ -139,9 +140,9 @@ def _tall(rows: CentredRows) -> _Tall:
         size = rows.source.shape[0] or 0
         root = np.ones(size) if rows.weights is None else np.sqrt(rows.weights)
         null = root / math.sqrt(rows.weight) if rows.estimated else None
-        return _Tall(rows.transposed_blocks, size, size * rows.mean.size, True, null)
+        return _Tall(rows.transposed_blocks, size, rows.mean.size, True, null)
     size = int(np.count_nonzero(rows.squares))
-    return _Tall(rows.blocks, size, rows.count * size, rows.source.rereadable)
+    return _Tall(rows.blocks, size, rows.count, rows.source.rereadable)
 
 
 def _upright(rows: CentredRows) -> tuple[_Tall, FloatArray]:
@@ -176,6 +177,11 @@ def _gram(tall: _Tall, vectors: FloatArray | None = None) -> FloatArray:
     return total
 
 
+def _slack(order: int) -> float:
+    """Return the relative rounding error of a matrix of this `order` and its eigenvalues."""
+    return (4 + math.sqrt(order)) * EPS
+
+
 def _padded(values: FloatArray, size: int) -> FloatArray:
     """Return `values` with zeros behind, `size` in all."""
     return np.concatenate([values[:size], np.zeros(max(0, size - values.size))])
@@ -186,10 +192,9 @@ def _eigh(matrix: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
 
     The upper triangle of `matrix` may be destroyed, see `_restore`.
     """
-    size = len(matrix)
+    size, failed = len(matrix), 1
     if count == 0:
         return np.zeros(0), np.zeros((0, size))
-    failed = 1
     if size <= 12 * FEW or (count > size // FEW and size <= DIVIDE):
         values, vectors, failed = dsyevd(matrix.T)
     if failed:
@@ -214,43 +219,51 @@ def _factored(tall: _Tall, matrix: FloatArray, axes: _Axes) -> _Axes:
        1992), whatever the units of the columns. No pass.
     2. Small data: Householder QR. One pass.
     3. Cholesky QR of B V^T, V the eigenvectors: the columns are nearly orthogonal, so the factor
-       exists even if B is singular, and what V mixed up below sqrt(eps) comes apart. It stands
-       where Cholesky QR 2 and its shifted form solve with a triangle (Yamamoto et al. 2015,
-       Fukaya et al. 2020). One pass, repeated once.
+       exists even if B is singular, and what V mixed up below sqrt(eps) comes apart. V stands
+       where Cholesky QR 2 solves with a triangle (Yamamoto et al. 2015); columns of mere
+       rounding are dropped. One pass, repeated once after a shift (Fukaya et al. 2020).
     4. TSQR (Demmel et al. 2012). One pass.
     """
     factor = _cholesky(matrix)
     if factor is not None:
         return _svd_axes(factor, "jacobi(cholesky)", relative=True)
-    if tall.entries <= SMALL:
+    if tall.longest * tall.size <= SMALL:
         return _svd_axes(_triangle(tall), "svd(R)", passes=1)
     vectors = axes.vectors
     if len(vectors) < tall.size:
         vectors = _eigh(matrix, tall.size)[1]
     if tall.null is not None:
-        vectors = qr(np.vstack([tall.null, vectors]).T, mode="economic")[0].T[1:]
+        vectors = np.asarray(qr(np.vstack([tall.null, vectors]).T, mode="economic")[0].T[1:])
     for passes in (1, 2):
         rotated = _gram(tall, vectors)
+        noise = np.diagonal(rotated) <= _slack(tall.size) ** 2 * rotated.max()
+        rotated[noise] = rotated[:, noise] = 0.0
         factor = _cholesky(rotated)
         if factor is not None:
             axes = _svd_axes(factor, "cholesky-qr", passes)
             return replace(axes, vectors=axes.vectors @ vectors)
-        vectors = _eigh(rotated, len(vectors))[1] @ vectors
-    return _svd_axes(_triangle(tall), "svd(R)", passes=3)
+        factor = _cholesky(rotated, shift=tall.size**1.5 * EPS)
+        if factor is None:
+            break
+        vectors = _jacobi(factor)[1] @ vectors
+    return _svd_axes(_triangle(tall), "svd(R)", passes=passes + 1)
 
 
-def _cholesky(matrix: FloatArray) -> FloatArray | None:
-    """Return R with R^T R = `matrix`, or None if its singular values would miss RTOL."""
+def _cholesky(matrix: FloatArray, shift: float = 0.0) -> FloatArray | None:
+    """Return R with R^T R = `matrix`, or None if its singular values would miss RTOL.
+
+    A `shift` of the diagonal, relative to each entry, lets a singular matrix pass.
+    """
     norms = np.sqrt(np.diagonal(matrix))
     divisors = np.where(norms == 0, 1.0, norms)
     scaled = matrix / divisors / divisors[:, None]
-    np.fill_diagonal(scaled, 1.0)
+    np.fill_diagonal(scaled, 1.0 + shift)
     try:
         factor = cholesky(scaled, check_finite=False, overwrite_a=True)
     except LinAlgError:
         return None
     inverse_condition, _ = dtrcon(np.asfortranarray(factor))
-    sound = inverse_condition**2 * RTOL >= (4 + math.sqrt(len(matrix))) * EPS
+    sound = shift or inverse_condition**2 * RTOL >= _slack(len(matrix))
     return np.asarray(factor * norms) if sound else None
 
 
@@ -281,7 +294,7 @@ def _svd_axes(factor: FloatArray, method: str, passes: int = 0, relative: bool =
     sizes = np.sqrt(np.einsum("ij,ij->j", factor, factor))
     graded = relative or sizes.max() > GRADED * sizes.min()
     values, vectors = _jacobi(factor) if graded else _svd(factor)
-    error = 2 * (4 + math.sqrt(factor.shape[1])) * EPS * float(values[0]) ** 2
+    error = 2 * _slack(factor.shape[1]) * float(values[0]) ** 2
     return _Axes(values**2, vectors, method, error, passes, relative)
 
 
@@ -326,13 +339,13 @@ def _finish(rows: CentredRows, tall: _Tall, axes: _Axes, count: int) -> Spectrum
         left_out = float(axes.values[values.size:rows.bound].sum())
     else:
         left_out = total - float(values.sum())
-        doubt = (SINGLE_ERROR / SINGLE_RTOL if rows.single
-                 else (4 + math.sqrt(tall.size)) * EPS / RTOL)
+        doubt = SINGLE_ERROR / SINGLE_RTOL if rows.single else _slack(tall.size) / RTOL
         if left_out <= doubt * total and rows.source.rereadable:
             left_out, passes = _residual(refined(rows), vectors), passes + 1
     if count > real and not rows.wide and len(axes.vectors) == tall.size:
-        vectors = np.concatenate([vectors, _null_axes(rows, axes.vectors[real:], count - real)])
-    return Spectrum(_padded(values, count), _completed(vectors, count), max(left_out, 0.0), total,
+        null = null_axes(rows.squares == 0, axes.vectors[real:], count - real)
+        vectors = np.concatenate([vectors, null])
+    return Spectrum(_padded(values, count), completed(vectors, count), max(left_out, 0.0), total,
                     axes.error, rank, axes.method, passes)
 
 
@@ -344,12 +357,7 @@ def _back_project(tall: _Tall, vectors: FloatArray, out: FloatArray) -> None:
     for block in tall.blocks():
         np.matmul(vectors, block.T, out=out[:, start:start + len(block)])
         start += len(block)
-    out /= np.sqrt(np.einsum("ij,ij->i", out, out))[:, None]
-    for _ in range(2):  # Cholesky QR twice: larger variances keep their directions
-        lower = cholesky(out @ out.T, lower=True, check_finite=False)
-        for first in range(0, out.shape[1], 4096):
-            part = out[:, first:first + 4096]
-            part[...] = solve_triangular(lower, part, lower=True, check_finite=False)
+    orthonormalise(out)
 
 
 def _residual(rows: CentredRows, vectors: FloatArray) -> float:
@@ -359,43 +367,3 @@ def _residual(rows: CentredRows, vectors: FloatArray) -> float:
         block -= (block @ axes.T) @ axes
         total += float(np.einsum("ij,ij->", block, block))
     return total
-
-
-def _null_axes(rows: CentredRows, basis: FloatArray, count: int) -> FloatArray:
-    """Return `count` of the axes that `_completed` would append, given a `basis` of them all.
-
-    Constant columns come first; the others are rows of R in a QR of `basis` with pivoting.
-    """
-    varying = rows.squares > 0
-    constant = np.flatnonzero(~varying)[:count]
-    result = np.zeros((min(count, constant.size + len(basis)), varying.size))
-    result[np.arange(constant.size), constant] = 1.0
-    if len(result) > constant.size:
-        upper, order = qr(basis, mode="r", pivoting=True, check_finite=False)
-        turned = np.empty_like(basis)
-        turned[:, order] = upper
-        result[constant.size:, varying] = turned[:len(result) - constant.size]
-    return result
-
-
-def _completed(vectors: FloatArray, count: int) -> FloatArray:
-    """Append orthonormal rows up to `count`, the same for every basis of the span of `vectors`.
-
-    Each is the unit vector farthest from the span so far (ties: lowest index), made orthogonal.
-    """
-    known, features = vectors.shape
-    if known >= count:
-        return vectors
-    result = np.concatenate([vectors, np.zeros((count - known, features))])
-    outside = 1.0 - np.einsum("ij,ij->j", vectors, vectors)
-    for row in range(known, count):
-        index = int(np.argmax(outside > (1 - 1e-9) * outside.max()))
-        new = result[row]
-        new[index] = 1.0
-        if result[:row, index].any():
-            for _ in range(2):
-                new -= (result[:row] @ new) @ result[:row]
-            new /= math.sqrt(new @ new)
-        outside -= new**2
-    return result
-

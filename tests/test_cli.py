@@ -233,7 +233,7 @@ def test_progress_goes_to_stderr_when_asked(X):
 def start(*arguments):
     """Start the command and wait until it has begun to write."""
     process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
-    for _ in range(1500):
+    for _ in range(6000):
         if list(Path().glob(".z.csv.*.part")):
             return process
         time.sleep(0.01)

@@ -8,6 +8,7 @@ from numpy.linalg import LinAlgError
 from tolerance import assert_orthonormal, eigenvalue_error, rounding
 
 from fastdr import centring, solvers
+from fastdr.bases import completed, null_axes, orthonormalise
 from fastdr.centring import FEW_ROWS, centred_rows
 from fastdr.solvers import lapack, qr_svd
 from fastdr.sources import ArraySource, BlockSource
@@ -267,9 +268,26 @@ def test_failing_drivers_are_replaced(rng, monkeypatch):
 def test_completion_depends_on_the_span_only(rng):
     basis = np.linalg.qr(rng.standard_normal((9, 4)))[0].T
     turn = np.linalg.qr(rng.standard_normal((4, 4)))[0]
-    first, second = solvers._completed(basis, 9), solvers._completed(turn @ basis, 9)
+    first, second = completed(basis, 9), completed(turn @ basis, 9)
     assert_orthonormal(first)
     np.testing.assert_allclose(first[4:], second[4:], atol=1e-13)
+    constant = np.zeros(9, bool)
+    pivoted = null_axes(constant, turned_null(rng, first[4:]), 5)
+    signs = np.sign((pivoted * first[4:]).sum(axis=1))
+    np.testing.assert_allclose(signs[:, None] * pivoted, first[4:], atol=1e-13)
+
+
+def turned_null(rng, basis):
+    return np.linalg.qr(rng.standard_normal((len(basis),) * 2))[0] @ basis
+
+
+def test_nearly_orthogonal_rows_become_orthonormal(rng):
+    rows = np.linalg.qr(rng.standard_normal((9000, 4)))[0].T * [[3.0], [1.0], [1e-9], [1e5]]
+    rows[1] += 1e-4 * rows[0]
+    first = rows[0] / 3
+    orthonormalise(rows)
+    assert_orthonormal(rows)
+    np.testing.assert_allclose(rows[0], first, atol=1e-15)
 
 
 def test_rows_are_read_once_in_the_usual_case(rng):
