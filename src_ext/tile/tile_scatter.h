@@ -18,30 +18,45 @@ FD_INLINE void FD_T(add_tile)(const int strips, vec acc[FD_ROWS][FD_STRIPS], dou
         }
 }
 
+/* acc[r][s] += b[r] a[s] for one row of the panel. */
+FD_INLINE void FD_T(tile_row)(const int strips, const T *restrict a, const T *restrict b,
+                              vec acc[FD_ROWS][FD_STRIPS])
+{
+    vec left[FD_STRIPS];
+    FD_UNROLL
+    for (int s = 0; s < strips; s++)
+        left[s] = FD_T(load)(a + s * FD_STEP);
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++) {
+        vec right = FD_T(splat)(b[r]);
+        FD_UNROLL
+        for (int s = 0; s < strips; s++)
+            acc[r][s] = FD_T(fma)(left[s], right, acc[r][s]);
+    }
+}
+
 /* acc[r][s] = Σ_k b[k][r] a[s][k]: `strips` strips from `a`, FD_ROWS columns from `b`. */
 FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restrict b,
                           ptrdiff_t rows, double *to, ptrdiff_t ld, const fd_ahead *ahead)
 {
     vec acc[FD_ROWS][FD_STRIPS];
     FD_UNROLL
-    for (int r = 0; r < FD_ROWS; r++)
+    for (int r = 0; r < FD_ROWS; r++) {
         FD_UNROLL
         for (int s = 0; s < strips; s++)
             acc[r][s] = FD_T(splat)(0);
-    for (ptrdiff_t k = 0; k < rows; k++) {
-        fd_call(ahead, k);
-        vec left[FD_STRIPS];
-        FD_UNROLL
-        for (int s = 0; s < strips; s++)
-            left[s] = FD_T(load)(a + s * FD_STEP + k * FD_W);
-        FD_UNROLL
-        for (int r = 0; r < FD_ROWS; r++) {
-            vec right = FD_T(splat)(b[k * FD_W + r]);
-            FD_UNROLL
-            for (int s = 0; s < strips; s++)
-                acc[r][s] = FD_T(fma)(left[s], right, acc[r][s]);
-        }
+        for (ptrdiff_t byte = 0; byte < strips * FD_W * 8 + 56; byte += 64)
+            FD_PREFETCH_WRITE((char *)(to + r * ld) + byte);
     }
+    ptrdiff_t k = 0;
+    for (; k + 4 <= rows; k += 4) {
+        fd_call(ahead, k);
+        FD_UNROLL
+        for (int u = 0; u < 4; u++)
+            FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
+    }
+    for (; k < rows; k++)
+        FD_T(tile_row)(strips, a + k * FD_W, b + k * FD_W, acc);
     FD_T(add_tile)(strips, acc, to, ld);
 }
 
