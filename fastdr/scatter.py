@@ -129,9 +129,11 @@ class ScatterSum:
         offset = np.zeros(self.features)
         if centred:
             self._total.centre(offset)
-        self._total.expand()
         self._panels.clear()
         size = self.features
+        self._total.expand()
+        ordered_map(lambda part: self._total.mirror(part * PANEL, min((part + 1) * PANEL, size)),
+                    -(-size // PANEL))
         return offset, self._storage[:size * size].reshape(size, size)
 
 

@@ -340,21 +340,28 @@ cdef class Scatter:
                 offset[i] = self.near[i] + self.step[i] * (self.far_weight / weight)
 
     def expand(self):
-        """Unpack the triangle into the front of its storage: a full symmetric matrix."""
+        """Unpack the triangle into the front of its storage, the upper half of a full matrix."""
         cdef double[::1] storage = self.storage
         cdef double *out = &storage[0]
-        cdef Py_ssize_t d = self.features, width = self.kernel.width, i, j, ib, jb, s
+        cdef Py_ssize_t d = self.features, width = self.kernel.width, i, s
         with nogil:
             for i in range(d):
                 s = i // width
                 memmove(out + i * d + i, self.triangle + fd_triangle_offset(s, self.strips, width)
                         + (i - s * width) * ((self.strips - s) * width + 1), (d - i) * 8)
-            for ib in range(0, d, 32):
-                for jb in range(ib, d, 32):
-                    for i in range(ib, min(ib + 32, d)):
-                        for j in range(max(jb, i + 1), min(jb + 32, d)):
+
+    def mirror(self, Py_ssize_t first, Py_ssize_t last):
+        """Copy the upper half to rows [first, last) of the lower half, a square block a time."""
+        cdef double[::1] storage = self.storage
+        cdef double *out = &storage[0]
+        cdef Py_ssize_t d = self.features, i, j, ib, jb
+        with nogil:
+            for jb in range(first, last, 32):
+                for ib in range(0, jb + 1, 32):
+                    for j in range(jb, min(jb + 32, last)):
+                        for i in range(ib, min(ib + 32, j)):
                             out[j * d + i] = out[i * d + j]
-            for i in range(d):
+            for i in range(first, last):
                 out[i * d + i] = max(out[i * d + i], 0.0)
 
 

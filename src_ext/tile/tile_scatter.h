@@ -90,7 +90,7 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
 #endif
 
 /* Strips of the broadcast side kept in L2 while strips of the vector side pass by. */
-#define FD_KEEP ((ptrdiff_t)((1 << 18) / (FD_PANEL * FD_BYTES)))
+#define FD_KEEP ((ptrdiff_t)((1 << 17) / (FD_PANEL * FD_BYTES)))
 
 static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,
                            ptrdiff_t j1, ptrdiff_t i0, ptrdiff_t i1, double *triangle,
