@@ -59,7 +59,8 @@ setup(
         include_path=["src_ext"], build_dir="build/cython", language_level=3,
         compiler_directives={
             "boundscheck": CHECKED, "wraparound": False, "initializedcheck": CHECKED,
-            "cdivision": not CHECKED, "freethreading_compatible": True, "autotestdict": False, "auto_pickle": False,
+            "cdivision": not CHECKED, "freethreading_compatible": True, "autotestdict": False,
+            "auto_pickle": False,
         }),
     cmdclass={"build_ext": BuildTiles},
 )

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows
-from fastdr.statistics import Moments, Precision, column_moments
+from fastdr.statistics import FEW_ROWS, Moments, Precision, column_moments
 from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 EPS = float(np.finfo(np.float64).eps)
-FEW_ROWS = 4096  # `Moments.of` sums so many float32 rows in float64 anyway
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
 
 def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatArray,
              out: AnyArray) -> bool:
-    """out = (rows - shift) factor + offset over row chunks; tell whether all is finite."""
+    """Put (rows - shift) factor + offset into `out`; tell whether all of it is finite."""
     depth, width = factor.shape
     if rows.shape[0] == 0 or width == 0:
         return True
@@ -196,6 +196,8 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
     divisor = as_scale(scale, rows.shape[1])
     shift = _NONE if mean is None else as_vector(mean, rows.shape[1], "mean")
     errors: FloatArray = output(out, (rows.shape[0],), np.float64, rows)
+    if not len(factors):  # nothing is projected on, so a zero direction does as well
+        factors = np.zeros((1, rows.shape[1]))
     forward = np.ascontiguousarray((factors if divisor is None else factors / divisor).T, dtype)
     backward = np.ascontiguousarray(factors if divisor is None else factors * divisor, dtype)
     view, into, back = Rows(rows), Matrix(forward), Matrix(backward)

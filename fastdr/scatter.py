@@ -1,5 +1,4 @@
-"""Scatter of many rows in one pass, gathered by all threads, the same to the last bit for any
-number of them.
+"""Scatter of many rows in one pass, the same to the last bit for any number of threads.
 
 Up to `SHARED_FEATURES` features the rows are cut into a fixed number of groups, each summed by
 one thread into a triangle of its own and merged in order. Beyond that the triangle itself is

@@ -26,7 +26,7 @@ Precision = Literal["double"] | None
 Kind = Literal["frequency", "reliability"]
 
 # Below this many rows float64 arithmetic costs next to nothing and is exact for float32 data.
-_FEW_ROWS = 4096
+FEW_ROWS = 4096
 # Columns that one thread takes at a time in `column_moments`.
 _COLUMNS = 2048
 
@@ -90,7 +90,7 @@ class Moments:
         weight = as_weights(sample_weight, rows.shape[0])
         small = rows.dtype.itemsize == 1 and weight is None
         single = small or (rows.dtype.kind == "f" and rows.dtype.itemsize < 8
-                           and precision is None and rows.shape[0] > _FEW_ROWS)
+                           and precision is None and rows.shape[0] > FEW_ROWS)
         shift = middle(rows, weight, integral=rows.dtype.kind in "iub")
         total = ScatterSum(rows.shape[1], shift, single=single, exact=small)
         finite = total.add(rows, weight)
@@ -213,7 +213,7 @@ def _of_huge(rows: AnyArray, weight: FloatArray | None) -> tuple[FloatArray, ...
 
 
 def _add_outer(matrix: FloatArray, vector: FloatArray, factor: float) -> None:
-    """matrix += factor vector vectorᵀ, a few rows at a time."""
+    """Add factor vector vectorᵀ to `matrix`, a few rows at a time."""
     for start in range(0, len(vector), 64):
         part = slice(start, start + 64)
         matrix[part] += factor * np.outer(vector[part], vector)  # symmetric to the last bit

@@ -168,8 +168,9 @@ cdef class Scatter:
     lost to the distance of the data from zero.
 
     Parameters: number of features; zeroed `storage` of `storage_size(features, single)` float64
-    (of `triangle_size` if it will only be merged into another); `shift` (features,) or empty; `single` for float32 arithmetic within a panel; `exact` to keep
-    panels where they are, for small integers whose float32 products are exact as they stand.
+    (of `triangle_size` if it will only be merged into another); `shift` (features,) or empty;
+    `single` for float32 arithmetic within a panel; `exact` to keep panels where they are, for
+    small integers whose float32 products are exact as they stand.
     With `row_shift` (one entry for every row to come) rows are shifted by it as a whole: on a
     transposed view that centres the features and makes the scatter a Gram matrix.
     """

@@ -125,7 +125,7 @@ def wine():
 def run_python():
     """Run a script in a fresh interpreter with a time-out; return its standard output."""
     def run(code, *, timeout=60, env=None):
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], env=env,
+        done = subprocess.run([sys.executable, "-P", "-W", "error", "-c", code], env=env,
                               capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -9,10 +9,10 @@ from tolerance import assert_orthonormal, eigenvalue_error, rounding
 
 from fastdr import centring, solvers
 from fastdr.bases import completed, null_axes, orthonormalise
-from fastdr.centring import FEW_ROWS, centred_rows
+from fastdr.centring import centred_rows
 from fastdr.solvers import lapack, qr_svd
 from fastdr.sources import ArraySource, BlockSource
-from fastdr.statistics import Moments
+from fastdr.statistics import FEW_ROWS, Moments
 
 EPS = np.finfo(np.float64).eps
 
@@ -211,7 +211,7 @@ def test_a_stream_that_reads_once_says_what_it_cannot_do(rng):
         solved(once, 5, qr_svd)
 
 
-@pytest.mark.parametrize(("least", "passes"), [(0.1, 0), (0.01, 1)])
+@pytest.mark.parametrize(("least", "passes"), [(0.5, 0), (0.01, 1)])
 def test_float32_arithmetic_is_checked_and_repeated_in_float64(rng, least, passes):
     X = (rng.standard_normal((FEW_ROWS + 1000, 4)) * [1, 1, 0.9, least]).astype(np.float32)
     reference = np.linalg.svd(X.astype(float) - X.mean(0, dtype=float), compute_uv=False) ** 2
