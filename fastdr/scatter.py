@@ -11,16 +11,15 @@ import numpy as np
 
 from fastdr._dense import Panel, Scatter, storage_size, strip_width, triangle_size
 from fastdr.sources import Rows
-from fastdr.threads import ordered_map
+from fastdr.threads import get_num_threads, ordered_map
 from fastdr.validation import AnyArray, FloatArray
 
 PANEL = 256
 SHARED_FEATURES = 512
 _GROUPS = 16
 _GROUP_WORK = 1 << 25
-_SHARED_PANELS = 4
 _ROOM = 20  # groups may take this part of the memory of the rows
-_KEPT_STRIPS, _PASSING_STRIPS = 32, 48
+_KEPT_STRIPS, _PASSING_STRIPS = 32, 96
 
 
 def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) -> FloatArray:
@@ -99,25 +98,31 @@ class ScatterSum:
         return max(bad for _, bad in results)
 
     def _add_shared(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> int:
-        while len(self._panels) < _SHARED_PANELS:
+        """Multiply a few panels in parts while the next ones are packed."""
+        count = max(2, get_num_threads())  # panels at work together; no sum depends on it
+        while len(self._panels) < 2 * count:
             self._panels.append(Panel(self._total))
+        halves = self._panels[:count], self._panels[count:2 * count]
+        ready: list[Panel] = []
         parts, bad = _parts(-(-self.features // strip_width(self.single))), -1
-        for top in range(0, rows.count, _SHARED_PANELS * PANEL):
-            starts = range(top, min(top + _SHARED_PANELS * PANEL, rows.count), PANEL)
-            panels = self._panels[:len(starts)]
+        for step in range(-(-rows.count // (count * PANEL)) + 1):
+            filling, top = halves[step % 2], step * count * PANEL
+            starts = range(top, min(top + count * PANEL, rows.count), PANEL)
 
-            def pack(index: int, starts: range = starts, panels: list[Panel] = panels) -> int:
+            def work(index: int, ready: list[Panel] = ready, filling: list[Panel] = filling,
+                     starts: range = starts) -> int:
+                if index >= len(starts):
+                    self._total.add_part(ready, *parts[index - len(starts)])
+                    return -1
                 stop = min(starts[index] + PANEL, rows.count)
                 (matrix, start, first, last), = rows.pieces(starts[index], stop)
-                return self._total.pack(panels[index], matrix, first, last,
-                                        _part(weight, start, rows), _part(root, start, rows))
+                found = self._total.pack(filling[index], matrix, first, last,
+                                         _part(weight, start, rows), _part(root, start, rows))
+                return -1 if found < 0 else found + start
 
-            def multiply(index: int, panels: list[Panel] = panels) -> None:
-                self._total.add_part(panels, *parts[index])
-
-            bad = max(bad, *ordered_map(pack, len(starts)))
-            self._total.book(panels)
-            ordered_map(multiply, len(parts))
+            bad = max(bad, *ordered_map(work, len(starts) + len(parts) * bool(ready)))
+            ready = filling[:len(starts)]
+            self._total.book(ready)
         return bad
 
     def finish(self, *, centred: bool = True) -> tuple[FloatArray, FloatArray]:
