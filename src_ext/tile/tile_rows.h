@@ -2,7 +2,7 @@
 
 /* Rows of a block, and columns of x multiplied at a time: a block stays in L2, a panel of the
    narrow matrix (FD_DEPTH by FD_STRIPS vectors) in L1. */
-#define FD_DEPTH ((ptrdiff_t)256)
+#define FD_DEPTH 256
 #define FD_TALL ((ptrdiff_t)64)
 #define FD_LDA (FD_DEPTH + (ptrdiff_t)(64 / sizeof(T)))
 
@@ -29,9 +29,17 @@ static void FD_T(centre)(const fd_matrix *x, ptrdiff_t row, ptrdiff_t rows, ptrd
         return;
     const T *from = in_place ? (const T *)(x->data + row * x->row_step) + col : to;
     const ptrdiff_t step = in_place ? x->row_step / (ptrdiff_t)sizeof(T) : ld;
-    for (ptrdiff_t i = 0; i < rows; i++)
-        for (ptrdiff_t j = 0; j < cols; j++)
-            to[i * ld + j] = (T)((double)from[i * step + j] - shift[col + j]);
+    for (ptrdiff_t start = 0; start < cols; start += FD_DEPTH) {
+        const ptrdiff_t stop = FD_MIN(start + FD_DEPTH, cols);
+        T high[FD_DEPTH], low[FD_DEPTH];
+        for (ptrdiff_t j = start; j < stop; j++)
+            FD_T(split)(shift[col + j], high + j - start, low + j - start);
+        for (ptrdiff_t i = 0; i < rows; i++)
+            for (ptrdiff_t j = start; j < stop; j++) {
+                T value = from[i * step + j] - high[j - start];
+                to[i * ld + j] = FD_IS_F4 ? value - low[j - start] : value;
+            }
+    }
 }
 
 /* Repack B (depth, q) into panels of FD_TAKE vectors, cut at every FD_DEPTH rows. */
@@ -53,6 +61,23 @@ static ptrdiff_t FD_T(packed_b)(ptrdiff_t depth, ptrdiff_t q)
     return FD_UP(depth * FD_UP(q, FD_W), 16);
 }
 
+/* acc[r][s] += a[r] b[s] for one column of the rows. */
+FD_INLINE void FD_T(rows_step)(const int strips, const T *restrict a, ptrdiff_t lda,
+                               const T *restrict b, vec acc[FD_ROWS][FD_STRIPS])
+{
+    vec right[FD_STRIPS];
+    FD_UNROLL
+    for (int s = 0; s < strips; s++)
+        right[s] = FD_T(load)(b + s * FD_W);
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++) {
+        vec left = FD_T(splat)(a[r * lda]);
+        FD_UNROLL
+        for (int s = 0; s < strips; s++)
+            acc[r][s] = FD_T(fma)(left, right[s], acc[r][s]);
+    }
+}
+
 /* to[r][s] = [to[r][s] +] Σ_k a[r][k] b[k][s] for FD_ROWS rows and `strips` vectors. */
 FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t lda,
                                const T *restrict b, ptrdiff_t depth, int first, T *to,
@@ -64,20 +89,15 @@ FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t 
         FD_UNROLL
         for (int s = 0; s < strips; s++)
             acc[r][s] = first ? FD_T(splat)(0) : FD_T(load)(to + r * ld + s * FD_W);
-    for (ptrdiff_t k = 0; k < depth; k++) {
+    ptrdiff_t k = 0;
+    for (; k + 4 <= depth; k += 4) {
         fd_call(ahead, k);
-        vec right[FD_STRIPS];
         FD_UNROLL
-        for (int s = 0; s < strips; s++)
-            right[s] = FD_T(load)(b + (k * strips + s) * FD_W);
-        FD_UNROLL
-        for (int r = 0; r < FD_ROWS; r++) {
-            vec left = FD_T(splat)(a[r * lda + k]);
-            FD_UNROLL
-            for (int s = 0; s < strips; s++)
-                acc[r][s] = FD_T(fma)(left, right[s], acc[r][s]);
-        }
+        for (int u = 0; u < 4; u++)
+            FD_T(rows_step)(strips, a + k + u, lda, b + (k + u) * strips * FD_W, acc);
     }
+    for (; k < depth; k++)
+        FD_T(rows_step)(strips, a + k, lda, b + k * strips * FD_W, acc);
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++)
         FD_UNROLL
