@@ -44,19 +44,24 @@
 /* Memory to come, called into L2 a little at every step while the multipliers work. */
 typedef struct {
     const char *next;
-    ptrdiff_t step; /* in 1/256 bytes */
+    ptrdiff_t step;  /* in 1/256 bytes */
+    ptrdiff_t lines; /* cache lines that four steps pass */
 } fd_ahead;
 
 /* Spread `bytes` from `next` on over `steps` steps. */
 FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t steps)
 {
-    fd_ahead ahead = {next, bytes * 256 / (steps + 1)};
+    ptrdiff_t step = bytes * 256 / (steps + 1), lines = (4 * step / 256 + 32) / 64;
+    fd_ahead ahead = {next, step, FD_MAX(lines, 1)};
     return ahead;
 }
 
+/* Call what the four steps from `step` on pass. */
 FD_INLINE void fd_call(const fd_ahead *ahead, ptrdiff_t step)
 {
-    FD_PREFETCH(ahead->next + (step * ahead->step >> 8));
+    const char *at = ahead->next + (step * ahead->step >> 8);
+    for (ptrdiff_t line = 0; line < ahead->lines; line++)
+        FD_PREFETCH(at + 64 * line);
 }
 
 FD_INLINE void fd_advance(fd_ahead *ahead, ptrdiff_t steps)

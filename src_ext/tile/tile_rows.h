@@ -255,7 +255,7 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
         const ptrdiff_t groups = (ldz / FD_W + FD_STRIPS - 1) / FD_STRIPS;
         fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
                                           (rows + FD_ROWS - 1) / FD_ROWS * groups * cols);
-        fd_ahead none = {NULL, 0};
+        fd_ahead none = {NULL, 0, 0};
         FD_T(centre)(x, row, rows, 0, cols, shift, a, lda);
         for (ptrdiff_t d = 0; d < cols; d += FD_DEPTH) {
             const ptrdiff_t deep = FD_MIN(FD_DEPTH, cols - d);
@@ -307,7 +307,8 @@ FD_INLINE void FD_T(gram_forward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t 
         for (int s = 0; s < FD_VECS; s++)
             t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
     for (ptrdiff_t j = 0; j < cols; j++, v += FD_GW) {
-        fd_call(ahead, j);
+        if (j % 4 == 0)
+            fd_call(ahead, j);
         vec vj[FD_VECS];
         FD_UNROLL
         for (int s = 0; s < FD_VECS; s++)
@@ -339,7 +340,8 @@ FD_INLINE void FD_T(gram_backward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t
         for (int s = 0; s < FD_VECS; s++)
             t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
     for (ptrdiff_t j = 0; j < cols; j++, y += FD_GW) {
-        fd_call(ahead, j);
+        if (j % 4 == 0)
+            fd_call(ahead, j);
         vec yj[FD_VECS];
         FD_UNROLL
         for (int s = 0; s < FD_VECS; s++)

@@ -70,7 +70,8 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
     for (int r = 0; r < FD_ROWS; r++)
         acc[r][0] = acc[r][1] = FD_T(splat)(0);
     for (ptrdiff_t k = 0; k + 1 < rows; k += 2) {
-        fd_call(ahead, k);
+        if (k % 4 == 0)
+            fd_call(ahead, k);
         vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);
         FD_UNROLL
         for (int r = 0; r < FD_ROWS; r++) {
@@ -98,7 +99,8 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
 {
     const T *packed = packed_;
     const ptrdiff_t all = (cols + FD_W - 1) / FD_W;
-    const ptrdiff_t tiles = all * (all + FD_STRIPS) / (2 * FD_STRIPS) * (FD_W / FD_ROWS);
+    const ptrdiff_t whole = (all * (all + FD_STRIPS) + FD_STRIPS) / (2 * FD_STRIPS);
+    const ptrdiff_t tiles = FD_MAX(whole, 1) * (FD_W / FD_ROWS);
     fd_ahead ahead = fd_spread(next, next_bytes, tiles * rows);
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
     for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS); i < i1; i += FD_STRIPS)
