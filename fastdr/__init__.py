@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastdr.statistics import Moments as Moments
     from fastdr.statistics import covariance as covariance
     from fastdr.statistics import moments as moments
+    from fastdr.subspace import Subspace as Subspace
     from fastdr.threads import get_num_threads as get_num_threads
     from fastdr.threads import num_threads as num_threads
     from fastdr.threads import set_num_threads as set_num_threads
@@ -27,10 +28,10 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AccuracyWarning": "validation", "LinearModel": "models", "Moments": "statistics",
-    "PCA": "pca", "covariance": "statistics", "get_num_threads": "threads",
-    "load": "persistence", "moments": "statistics", "num_threads": "threads",
-    "project": "operators", "reconstruct": "operators", "reconstruction_error": "operators",
-    "set_num_threads": "threads",
+    "PCA": "pca", "Subspace": "subspace", "covariance": "statistics",
+    "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
+    "num_threads": "threads", "project": "operators", "reconstruct": "operators",
+    "reconstruction_error": "operators", "set_num_threads": "threads",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

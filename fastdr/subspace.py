@@ -1,0 +1,322 @@
+"""Linear subspaces of R^n, spanned by any basis: coordinates, projections, complements, angles."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.linalg import svd
+from numpy.typing import ArrayLike
+from scipy.linalg import qr, solve_triangular
+
+from fastdr.operators import project, reconstruct
+from fastdr.sources import ArraySource
+from fastdr.validation import (
+    AccuracyWarning,
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    raise_not_finite,
+    working_dtype,
+)
+
+LARGEST_PROJECTOR = 1 << 15  # features; a larger n x n matrix takes more than 8 GB
+
+
+class _Factors(NamedTuple):
+    """basis[:, order] = orthonormal upper diag(length 2**exponent), ranks below rounding cut."""
+
+    orthonormal: FloatArray
+    upper: FloatArray
+    order: AnyArray
+    length: FloatArray
+    exponent: AnyArray
+
+
+@dataclass(frozen=True, eq=False)
+class Subspace:
+    """The span of the columns of a basis, which need be neither orthogonal nor independent.
+
+    Points are rows, as everywhere: (n,) for one, (N, n) for a batch. Results have the working
+    dtype of the points: float32 for float32 and float16, else float64.
+
+    Parameters
+    ----------
+    basis : (n, m) array, or (n,) for a line
+        Finite real numbers; the columns span the subspace. No column at all spans the origin.
+    angle_error : float, optional
+        Radians by which the span may be off; by default what rounding of the entries may turn it.
+
+    Attributes
+    ----------
+    basis : (n, m) read-only, float64 or float32.
+    orthonormal : (n, dimension) float64, read-only: an orthonormal basis of the same span.
+    dimension : int, number of independent columns.
+    features : int, n.
+    deficient : bool, whether `dimension` is less than m.
+
+    Warns
+    -----
+    AccuracyWarning
+        If columns are dependent: coordinates are then not unique.
+
+    Notes
+    -----
+    A column counts as dependent if, scaled to length 1, it lies within max(n, m) eps of the span
+    of the others (QR with column pivoting; eps of the dtype of the basis), so the units of the
+    columns do not matter. O(n m min(n, m)).
+
+    Examples
+    --------
+    >>> import fastdr
+    >>> plane = fastdr.Subspace([[1, 0], [1, 1], [1, 2]])
+    >>> plane.coordinates([6, 0, 0]).round(12)
+    array([ 5., -3.])
+    >>> plane.project([6, 0, 0]).round(12)
+    array([ 5.,  2., -1.])
+    """
+
+    basis: AnyArray
+    angle_error: float = math.nan
+
+    def __post_init__(self) -> None:
+        """Check the basis and factor it."""
+        given = np.asarray(self.basis)
+        if given.ndim == 1 and given.dtype != object:
+            given = given[:, None]
+        if given.ndim == 2 and given.shape[1] == 0 < given.shape[0]:
+            given = np.zeros(given.shape)
+        else:
+            given = as_matrix(given, "basis")
+            raise_not_finite(given, "basis")
+        object.__setattr__(self, "basis", _read_only(given.astype(working_dtype(given.dtype))))
+        if math.isnan(self.angle_error):
+            values = svd(self._factors.upper, compute_uv=False)
+            worst = self._rounding * (values[0] / values[-1] if values.size else 1.0)
+            object.__setattr__(self, "angle_error", float(min(worst, math.pi / 2)))
+        if self.deficient:
+            warnings.warn(
+                f"{self.basis.shape[1]} columns span only {self.dimension} dimension(s): "
+                "coordinates are not unique, and those of least length are returned.",
+                AccuracyWarning, stacklevel=3)
+
+    @cached_property
+    def _factors(self) -> _Factors:
+        basis = self.basis.astype(np.float64)
+        peak = np.abs(basis).max(axis=0, initial=0.0)
+        exponent = np.frexp(np.where(peak == 0, 1.0, peak))[1]
+        basis = np.ldexp(basis, -exponent)  # lengths neither overflow nor vanish
+        length = np.sqrt(np.einsum("ij,ij->j", basis, basis))
+        length[length == 0] = 1.0
+        if not length.size:
+            return _Factors(_read_only(basis), np.zeros((0, 0)), exponent, length, exponent)
+        Q, upper, order = qr(basis / length, mode="economic", pivoting=True)
+        rank = int(np.count_nonzero(np.abs(np.diagonal(upper)) > self._rounding))
+        return _Factors(_read_only(Q[:, :rank]), upper[:rank], order, length[order],
+                        exponent[order])
+
+    @property
+    def _rounding(self) -> float:
+        return int(max(self.basis.shape)) * float(np.finfo(self.basis.dtype).eps)
+
+    @property
+    def orthonormal(self) -> FloatArray:
+        """Orthonormal columns of the same span, (n, dimension)."""
+        return self._factors.orthonormal
+
+    @property
+    def features(self) -> int:
+        """Entries of a point."""
+        return int(self.basis.shape[0])
+
+    @property
+    def dimension(self) -> int:
+        """Number of independent columns."""
+        return int(self.orthonormal.shape[1])
+
+    @property
+    def deficient(self) -> bool:
+        """Whether some columns depend on the others."""
+        return self.dimension < int(self.basis.shape[1])
+
+    def coordinates(self, X: ArrayLike) -> AnyArray:
+        """Return the coordinates c of the projections, B c = projection, (m,) or (N, m).
+
+        These solve the normal equations BᵀB c = Bᵀx, but through QR, which squares no condition
+        number; of dependent columns, the solution of least length. O(n m) a point.
+
+        Raises ValueError for points of another length, NaN or infinity.
+        """
+        points, single = self._points(X)
+        _, upper, order, length, exponent = self._factors
+        scores = self._scores(points).astype(np.float64).T
+        solved = np.zeros((len(points), order.size))
+        if self.deficient and self.dimension:
+            level = int(exponent.max())  # least length in the units of the given columns
+            space, lower = qr((upper * np.ldexp(length, exponent - level)).T, mode="economic")
+            found = space @ np.ldexp(solve_triangular(lower, scores, trans="T"), -level)
+            solved[:, order] = found.T
+        elif self.dimension:
+            found = solve_triangular(upper, scores).T / length
+            solved[:, order] = np.ldexp(found, -exponent)
+        return _shaped(solved.astype(working_dtype(points.dtype)), single)
+
+    def project(self, X: ArrayLike) -> AnyArray:
+        """Return the nearest points of the subspace, (n,) or (N, n). O(n dimension) a point."""
+        points, single = self._points(X)
+        return _shaped(self._project(points), single)
+
+    def decompose(self, X: ArrayLike) -> tuple[AnyArray, AnyArray]:
+        """Return the parts of points inside the subspace and orthogonal to it; they add up.
+
+        The second part is projected out twice, so it is orthogonal to the subspace to rounding
+        of its own length, however close the point lies ("twice is enough", Kahan and Parlett).
+        """
+        points, single = self._points(X)
+        inside, outside = self._split(points)
+        return _shaped(inside, single), _shaped(outside, single)
+
+    def distance(self, X: ArrayLike) -> Any:
+        """Return the Euclidean distance of points from the subspace, a float or (N,) float64."""
+        points, single = self._points(X)
+        distances = np.concatenate([_lengths(self._split(block)[1])
+                                    for block in ArraySource(points).blocks()])
+        return float(distances[0]) if single else distances
+
+    def projector(self) -> FloatArray:
+        """Return the matrix P = B(BᵀB)⁻¹Bᵀ of the projection, (n, n), symmetric, P² = P.
+
+        Raises ValueError beyond 32768 features; `project` needs no such matrix.
+        """
+        if self.features > LARGEST_PROJECTOR:
+            raise ValueError(
+                f"a {self.features} x {self.features} matrix would take "
+                f"{self.features**2 * 8 / 2**30:.0f} GB; at most {LARGEST_PROJECTOR} features are "
+                "allowed. project() gives the same product without the matrix.")
+        matrix: FloatArray = self.orthonormal @ self.orthonormal.T
+        return matrix
+
+    def complement(self) -> Subspace:
+        """Return the orthogonal complement: all directions orthogonal to this subspace.
+
+        Its basis is an n x (n - dimension) matrix; O(n² dimension).
+        """
+        whole = qr(self.orthonormal, mode="full")[0] if self.dimension else np.eye(self.features)
+        return Subspace(whole[:, self.dimension:], self.angle_error)
+
+    def angles(self, other: Subspace) -> FloatArray:
+        """Return the principal angles to `other`, ascending, radians in [0, pi/2].
+
+        Returns
+        -------
+        (min of the dimensions,) float64
+            Accurate to rounding for small and large angles alike: cosines are the singular
+            values of Q₁ᵀQ₂ (Björck & Golub 1973), but where the cosine is near 1 and tells
+            little, sines are the singular values of Q₂ - Q₁Q₁ᵀQ₂ (Knyazev & Argentati 2002).
+
+        Examples
+        --------
+        >>> import fastdr
+        >>> bool(fastdr.Subspace([1, 0]).angles(fastdr.Subspace([1, 1e-12]))[0] == 1e-12)
+        True
+        """
+        large, small = self._ordered(other)
+        inner = large.orthonormal.T @ small.orthonormal
+        outside = small.orthonormal - large.orthonormal @ inner
+        cosines = np.minimum(svd(inner, compute_uv=False), 1.0)  # descending: angles ascend
+        sines = np.minimum(svd(outside, compute_uv=False)[::-1], 1.0)
+        angles: FloatArray = np.where(cosines**2 < 0.5, np.arccos(cosines), np.arcsin(sines))
+        return angles
+
+    def intersection(self, other: Subspace, tolerance: float | None = None) -> Subspace:
+        """Return the directions common to both: those at an angle of at most `tolerance`.
+
+        `tolerance` is in radians; by default what rounding of both bases may explain. The
+        dimensions of intersection and `union` add up to those of the two subspaces.
+        """
+        _, small, _, right, common = self._common(other, tolerance)
+        return Subspace(small.orthonormal @ right[common].T, self._both(other))
+
+    def union(self, other: Subspace, tolerance: float | None = None) -> Subspace:
+        """Return the span of both together, U + W; see `intersection` for `tolerance`."""
+        large, _, left, _, common = self._common(other, tolerance)
+        whole = np.concatenate([large.orthonormal, left[:, ~common]], axis=1)
+        return Subspace(np.linalg.qr(whole)[0], self._both(other))
+
+    def _common(self, other: Subspace, tolerance: float | None
+                ) -> tuple[Subspace, Subspace, FloatArray, FloatArray, Any]:
+        """Principal directions of the smaller subspace, and which of them lie in the larger."""
+        if tolerance is not None and not 0 <= tolerance < math.pi / 2:
+            raise ValueError(f"tolerance={tolerance!r} must be an angle of at least 0 and less "
+                             "than pi/2 radians.")
+        large, small = self._ordered(other)
+        outside = small.orthonormal - large.orthonormal @ (
+            large.orthonormal.T @ small.orthonormal)
+        left, sines, right = svd(outside, full_matrices=False)
+        common = sines <= math.sin(self._both(other) if tolerance is None else tolerance)
+        surplus = large.dimension + small.dimension - self.features
+        common[common.size - max(surplus, 0):] = True  # R^n has no room for more
+        return large, small, left, right, common
+
+    def _both(self, other: Subspace) -> float:
+        """Angle that rounding of both bases may explain; each part adds its own."""
+        return min(4 * (self.angle_error + other.angle_error), math.pi / 4)
+
+    def _ordered(self, other: Subspace) -> tuple[Subspace, Subspace]:
+        if not isinstance(other, Subspace):
+            raise TypeError(f"other is {type(other).__name__}; expected a Subspace.")
+        if other.features != self.features:
+            raise ValueError(f"the subspaces lie in R^{self.features} and R^{other.features}; "
+                             "they must have equal numbers of features.")
+        return (self, other) if self.dimension >= other.dimension else (other, self)
+
+    def _points(self, X: ArrayLike) -> tuple[AnyArray, bool]:
+        """Return points as rows, and whether a single one was given."""
+        single = np.ndim(X) == 1 and not hasattr(X, "tocsr")
+        points = as_matrix(np.asarray(X)[None] if single else X)
+        if points.shape[1] != self.features:
+            raise ValueError(f"X has {points.shape[1]} features, but the subspace lies in "
+                             f"R^{self.features}; expected ({self.features},) or "
+                             f"(N, {self.features}).")
+        return points, single
+
+    def _scores(self, points: AnyArray) -> AnyArray:
+        """Coordinates in the orthonormal basis; refuses NaN and infinity."""
+        if not self.dimension:
+            raise_not_finite(points)
+        return project(points, self.orthonormal.T)
+
+    def _project(self, points: AnyArray) -> AnyArray:
+        scores = self._scores(points)
+        if not self.dimension:
+            return np.zeros(points.shape, working_dtype(points.dtype))
+        return reconstruct(scores, self.orthonormal.T)
+
+    def _split(self, points: AnyArray) -> tuple[AnyArray, AnyArray]:
+        inside = self._project(points)
+        outside = points.astype(inside.dtype) - inside
+        rest = self._project(outside)
+        return inside + rest, outside - rest
+
+
+def _shaped(values: AnyArray, single: bool) -> AnyArray:
+    return values[0] if single else values
+
+
+def _lengths(rows: AnyArray) -> FloatArray:
+    """Return Euclidean lengths whose squares need not exist."""
+    values = rows.astype(np.float64)
+    peak = np.abs(values).max(axis=1)
+    values /= np.where(peak == 0, 1.0, peak)[:, None]
+    lengths: FloatArray = peak * np.sqrt(np.einsum("ij,ij->i", values, values))
+    return lengths
+
+
+def _read_only(values: AnyArray) -> AnyArray:
+    array = np.ascontiguousarray(values).view()
+    array.flags.writeable = False
+    return array
