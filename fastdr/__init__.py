@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastdr.class_statistics import ClassMoments as ClassMoments
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "AccuracyWarning": "validation", "LinearModel": "models", "Moments": "statistics",
+    "AccuracyWarning": "validation", "ClassMoments": "class_statistics",
+    "LinearModel": "models", "Moments": "statistics",
     "PCA": "pca", "Subspace": "subspace", "covariance": "statistics",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
     "num_threads": "threads", "project": "operators", "reconstruct": "operators",

@@ -66,12 +66,12 @@ class ScatterSum:
         return Scatter(self.features, storage, self.shift, self.single, self.exact,
                        self.row_shift)
 
-    def add(self, X: AnyArray, weight: FloatArray | None = None, *,
+    def add(self, X: AnyArray | Rows, weight: FloatArray | None = None, *,
             root: FloatArray | None = None, transposed: bool = False) -> bool:
         """Add rows, multiplied by `root` (√weight); tell whether every value is finite."""
         if weight is not None:
             root = np.sqrt(weight)
-        rows = Rows(X, transposed)
+        rows = X if isinstance(X, Rows) else Rows(X, transposed)
         add = self._add_shared if self.features > SHARED_FEATURES else self._add_groups
         return add(rows, weight, root) < 0
 

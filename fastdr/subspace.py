@@ -94,6 +94,9 @@ class Subspace:
             given = as_matrix(given, "basis")
             raise_not_finite(given, "basis")
         object.__setattr__(self, "basis", _read_only(given.astype(working_dtype(given.dtype))))
+        if not (math.isnan(self.angle_error) or 0 <= self.angle_error <= math.pi / 2):
+            raise ValueError(f"angle_error={self.angle_error!r} must be an angle from 0 to pi/2 "
+                             "radians.")
         if math.isnan(self.angle_error):
             values = svd(self._factors.upper, compute_uv=False)
             worst = self._rounding * (values[0] / values[-1] if values.size else 1.0)

@@ -134,6 +134,27 @@ def as_weights(sample_weight: ArrayLike | None, rows: int) -> FloatArray | None:
     return weights
 
 
+def as_labels(y: Any, rows: int | None) -> AnyArray:
+    """Return class labels as a vector, one for each of `rows` if known, none missing."""
+    if y is None:
+        raise ValueError("y is None; labels of the rows are needed.")
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise ValueError(f"y has shape {labels.shape}; expected one label a row, (n,).")
+    if rows is not None and len(labels) != rows:
+        raise ValueError(f"y has {len(labels)} labels, but X has {rows} rows.")
+    if labels.dtype.kind not in "biufUSOT":
+        raise TypeError(f"y has dtype {labels.dtype}; labels may be numbers, bool or strings.")
+    missing = ~np.isfinite(labels) if labels.dtype.kind == "f" else labels != labels
+    if np.any(missing):
+        row = int(np.argmax(missing))
+        kind = "NaN" if labels[row] != labels[row] else "infinity"
+        raise ValueError(f"y contains {kind} at row {row}; every row needs a label.")
+    if labels.dtype == object and len({isinstance(label, str) for label in labels}) > 1:
+        raise TypeError("y mixes strings and other labels; use labels of one kind.")
+    return labels
+
+
 def as_factors(components: ArrayLike, features: int, dtype: DTypeLike, name: str) -> AnyArray:
     """Return a (k, `features`) matrix in `dtype`, contiguous by rows."""
     matrix = np.ascontiguousarray(components, dtype=dtype)

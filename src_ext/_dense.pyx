@@ -392,6 +392,35 @@ def storage_size(Py_ssize_t features, bint single):
     return max(features * features, before + packed_size(features, width))
 
 
+def centre_classes(const double[:, ::1] rows, const Py_ssize_t[::1] codes,
+                   const double[:, ::1] centres, const double[::1] weight, double[:, ::1] sums,
+                   double[:, ::1] out):
+    """out[i] = rows[i] - centres[codes[i]], then sums[codes[i]] += weight[i] out[i].
+
+    rows and out (m, d), which may be one array; codes (m,), centres and sums (classes, d);
+    weight (m,), or None for ones.
+    """
+    cdef Py_ssize_t i, j, d = rows.shape[1]
+    cdef double w = 1
+    cdef const double *w_all = optional(weight)
+    cdef const double *row
+    cdef const double *centre
+    cdef double *total
+    cdef double *to
+    if d == 0:
+        return
+    with nogil:
+        for i in range(rows.shape[0]):
+            row, centre = &rows[i, 0], &centres[codes[i], 0]
+            total, to = &sums[codes[i], 0], &out[i, 0]
+            if w_all != NULL:
+                w = w_all[i]
+            for j in range(d):
+                to[j] = row[j] - centre[j]
+            for j in range(d):
+                total[j] += w * to[j]
+
+
 def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
                     const double[::1] root, double[::1] sums, double[::1] squares):
     """sums += Σ root² (x - shift), squares += Σ root² (x - shift)² by column, in float64.

@@ -246,6 +246,8 @@ def test_useless_points_and_partners_are_refused():
                 method([[1, 2, 3], [1, 2, np.nan]])
     with pytest.raises(ValueError, match=r"lie in R\^3 and R\^2"):
         plane.angles(fastdr.Subspace([1, 1]))
+    with pytest.raises(ValueError, match="angle_error=-1 must be an angle"):
+        fastdr.Subspace([1, 2, 3], angle_error=-1)
     with pytest.raises(TypeError, match="other is list; expected a Subspace"):
         plane.union([1, 2, 3])
     with pytest.raises(ValueError, match="at most 32768 features"):
