@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastdr.class_statistics import ClassMoments as ClassMoments
+    from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
+    from fastdr.discriminant_model import DiscriminantModel as DiscriminantModel
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -29,6 +31,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AccuracyWarning": "validation", "ClassMoments": "class_statistics",
+    "DiscriminantModel": "discriminant_model", "LinearDiscriminantAnalysis": "discriminant",
     "LinearModel": "models", "Moments": "statistics",
     "PCA": "pca", "Subspace": "subspace", "covariance": "statistics",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",

@@ -95,7 +95,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None) -> 
     diagonal = np.diagonal(matrix).copy()
     values, vectors = _eigh(matrix, rows.bound if choose else min(rows.bound, components))
     count = choose(_padded(values, components)) if choose else components
-    error = _slack(tall.size) * float(values.max(initial=0.0))
+    error = slack(tall.size) * float(values.max(initial=0.0))
     if rows.single:
         error = max(error, _single_error(rows) * rows.total)
     axes = _Axes(values, vectors, "eig(gram)" if rows.wide else "eig(covariance)", error)
@@ -186,7 +186,7 @@ def _gram(tall: _Tall, vectors: FloatArray | None = None) -> FloatArray:
     return total
 
 
-def _slack(order: int) -> float:
+def slack(order: int) -> float:
     """Return the relative rounding error of a matrix of this `order` and its eigenvalues."""
     return (4 + math.sqrt(order)) * EPS
 
@@ -233,7 +233,7 @@ def _factored(tall: _Tall, matrix: FloatArray, axes: _Axes) -> _Axes:
        rounding are dropped. One pass, repeated once after a shift (Fukaya et al. 2020).
     4. TSQR (Demmel et al. 2012). One pass.
     """
-    factor = _cholesky(matrix)
+    factor = cholesky_factor(matrix)
     if factor is not None:
         return _svd_axes(factor, "jacobi(cholesky)", relative=True)
     if tall.longest * tall.size <= SMALL:
@@ -245,20 +245,20 @@ def _factored(tall: _Tall, matrix: FloatArray, axes: _Axes) -> _Axes:
         vectors = np.asarray(qr(np.vstack([tall.null, vectors]).T, mode="economic")[0].T[1:])
     for passes in (1, 2):
         rotated = _gram(tall, vectors)
-        noise = np.diagonal(rotated) <= _slack(tall.size) ** 2 * rotated.max()
+        noise = np.diagonal(rotated) <= slack(tall.size) ** 2 * rotated.max()
         rotated[noise] = rotated[:, noise] = 0.0
-        factor = _cholesky(rotated)
+        factor = cholesky_factor(rotated)
         if factor is not None:
             axes = _svd_axes(factor, "cholesky-qr", passes)
             return replace(axes, vectors=axes.vectors @ vectors)
-        factor = _cholesky(rotated, shift=tall.size**1.5 * EPS)
+        factor = cholesky_factor(rotated, shift=tall.size**1.5 * EPS)
         if factor is None:
             break
         vectors = _jacobi(factor)[1] @ vectors
     return _svd_axes(_triangle(tall), "svd(R)", passes=passes + 1)
 
 
-def _cholesky(matrix: FloatArray, shift: float = 0.0) -> FloatArray | None:
+def cholesky_factor(matrix: FloatArray, shift: float = 0.0) -> FloatArray | None:
     """Return R with R^T R = `matrix`, or None if its singular values would miss RTOL.
 
     A `shift` of the diagonal, relative to each entry, lets a singular matrix pass.
@@ -272,7 +272,7 @@ def _cholesky(matrix: FloatArray, shift: float = 0.0) -> FloatArray | None:
     except LinAlgError:
         return None
     inverse_condition, _ = dtrcon(np.asfortranarray(factor))
-    sound = shift or inverse_condition**2 * RTOL >= _slack(len(matrix))
+    sound = shift or inverse_condition**2 * RTOL >= slack(len(matrix))
     return np.asarray(factor * norms) if sound else None
 
 
@@ -303,7 +303,7 @@ def _svd_axes(factor: FloatArray, method: str, passes: int = 0, relative: bool =
     sizes = np.sqrt(np.einsum("ij,ij->j", factor, factor))
     graded = relative or sizes.max() > GRADED * sizes.min()
     values, vectors = _jacobi(factor) if graded else _svd(factor)
-    error = 2 * _slack(factor.shape[1]) * float(values[0]) ** 2
+    error = 2 * slack(factor.shape[1]) * float(values[0]) ** 2
     return _Axes(values**2, vectors, method, error, passes, relative)
 
 
@@ -348,7 +348,7 @@ def _finish(rows: CentredRows, tall: _Tall, axes: _Axes, count: int) -> Spectrum
         left_out = float(axes.values[values.size:rows.bound].sum())
     else:
         left_out = total - float(values.sum())
-        doubt = _single_error(rows) / SINGLE_RTOL if rows.single else _slack(tall.size) / RTOL
+        doubt = _single_error(rows) / SINGLE_RTOL if rows.single else slack(tall.size) / RTOL
         if left_out <= doubt * total and rows.source.rereadable:
             left_out, passes = _residual(refined(rows), vectors), passes + 1
     if count > real and not rows.wide and len(axes.vectors) == tall.size:

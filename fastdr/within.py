@@ -1,0 +1,263 @@
+"""The covariance within classes, and how to read the rows about their class means again."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastdr._dense import Matrix, centre_classes
+from fastdr.centring import piece, whole_array
+from fastdr.class_statistics import ClassMoments, Codes, class_columns, labelled_blocks
+from fastdr.scatter import PANEL, ScatterSum
+from fastdr.sources import Rows, Source
+from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, raise_not_finite
+
+NOISE = 4  # deviations of a column, in eps times its mean, that count as rounding
+
+
+class ClassColumns(Rows):
+    """Rows less their class means, some columns at a time: the rows of a transposed view."""
+
+    native = False
+
+    def __init__(self, array: AnyArray, codes: Codes, means: FloatArray, rests: FloatArray,
+                 squares: FloatArray) -> None:
+        self.array, self.count = array, array.shape[1]
+        self._codes, self._means = codes, means
+        seen = (np.abs(rests) > np.finfo(float).eps * np.sqrt(squares)).any()
+        self._rests = rests if seen else None
+
+    def block(self, part: slice) -> FloatArray:
+        """Return columns `part` of all rows, (n, columns), centred."""
+        block = np.array(self.array[:, part], dtype=np.float64, order="C")
+        for centres in (self._means, self._rests):
+            if centres is not None:
+                centres = np.ascontiguousarray(centres[:, part])
+                centre_classes(block, self._codes, centres, None, np.zeros_like(centres), block)
+        return block
+
+    def pieces(self, first: int, last: int) -> Iterator[tuple[Matrix, int, int, int]]:
+        """Yield as `Rows.pieces`, the columns standing as rows."""
+        step = max(PANEL, (1 << 17) // len(self.array) // PANEL * PANEL)
+        for start in range(first, last, step):
+            block = self.block(slice(start, min(start + step, last)))
+            yield Matrix(block, transposed=True), start, 0, block.shape[1]
+
+    def product(self, left: FloatArray) -> FloatArray:
+        """Return left (k, n) times the rows, (k, d)."""
+        result = np.empty((len(left), self.count))
+        for part in self._parts():
+            np.matmul(left, self.block(part), out=result[:, part])
+        return result
+
+    def inner(self, right: FloatArray) -> FloatArray:
+        """Return right (k, d) times the transposed rows, (k, n)."""
+        total = np.zeros((len(right), len(self.array)))
+        for part in self._parts():
+            total += right[:, part] @ self.block(part).T
+        return total
+
+    def gram(self, factor: FloatArray) -> FloatArray:
+        """Return inner products (n, n) of the rows, their columns multiplied by `factor`."""
+        size = len(self.array)
+        total = ScatterSum(size, np.zeros(size), single=False, exact=True)
+        total.add(self, root=factor)
+        return total.finish(centred=False)[1]
+
+    def _parts(self) -> Iterator[slice]:
+        step = max(8, (1 << 18) // len(self.array))
+        for start in range(0, self.count, step):
+            yield slice(start, min(start + step, self.count))
+
+
+@dataclass(frozen=True)
+class Within:
+    """A within-class covariance S = Σ weight z zᵀ + diag(ridge), z the class-centred rows.
+
+    ``squares`` (d,) its diagonal, 0 for columns to leave out; ``weights`` (n,); ``ridge`` (d,)
+    positive, or None; ``matrix`` (d, d) all of S, or None for fewer rows than features;
+    ``blocks`` yields the z in order as float64, or is None if nothing but the matrix is known;
+    ``columns`` and ``codes``, their columns and classes, for fewer rows than features.
+    """
+
+    squares: FloatArray
+    weights: FloatArray
+    ridge: FloatArray | None
+    matrix: FloatArray | None
+    blocks: Callable[[], Iterator[FloatArray]] | None
+    columns: ClassColumns | None = None
+    codes: Codes | None = None
+
+    @classmethod
+    def of_matrix(cls, matrix: FloatArray, rows: int) -> Within:
+        """Make one of a (d, d) covariance of `rows` rows that cannot be read again."""
+        return cls(np.diagonal(matrix).copy(), np.full(rows, 1 / rows), None, matrix, None)
+
+    def shrunk(self, strength: float) -> Within:
+        """Return (1 - strength) S + strength (trace / d) I; the matrix is changed in place."""
+        if strength == 0:
+            return self
+        kept, matrix = 1 - strength, self.matrix
+        if matrix is not None:
+            matrix *= kept
+        level = strength * float(self.squares.mean())
+        plain = replace(self, squares=kept * self.squares, weights=kept * self.weights)
+        return plain.with_ridge(np.full(self.squares.size, level))
+
+    def with_ridge(self, ridge: FloatArray) -> Within:
+        """Return S + diag(ridge); the matrix is changed in place."""
+        if not ridge.any():
+            return self
+        if self.matrix is not None:
+            self.matrix[np.diag_indices(ridge.size)] += ridge
+        return replace(self, squares=self.squares + ridge, ridge=ridge)
+
+    @property
+    def scale(self) -> FloatArray:
+        """Deviations of the columns within classes; 1 where there is none."""
+        return np.where(self.squares > 0, np.sqrt(self.squares), 1.0)
+
+
+@dataclass(frozen=True)
+class ClassSample:
+    """What is known of the classes: labels, rows, weights, means and what rounding left."""
+
+    classes: AnyArray
+    counts: NDArray[np.int64]
+    weights: FloatArray
+    means: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+    rests: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
+
+
+def of_tall(source: Source, codes: Codes, weights: FloatArray, sample: ClassSample
+            ) -> tuple[ClassSample, Within]:
+    """Class means and the within-class covariance of rows at least as many as features."""
+    even = (weights == weights[0]).all()
+    found = ClassMoments.of_source(source, codes, None if even else weights,
+                                   precision="double")
+    matrix = found.within
+    if even:
+        matrix *= weights[0]
+    sample = replace(sample, means=found.means, rests=found.rests)
+
+    def blocks() -> Iterator[FloatArray]:
+        step = piece(matrix.shape[0])
+        for part, block in labelled_blocks(source, len(codes)):
+            for start in range(0, len(block), step):
+                at = codes[part][start:start + step]
+                rows = block[start:start + step] - sample.means[at]
+                yield rows - sample.rests[at]
+
+    return sample, Within(np.diagonal(matrix).copy(), weights, None, matrix,
+                          blocks if source.rereadable else None)
+
+
+def of_wide(source: Source, codes: Codes, weights: FloatArray, sample: ClassSample
+            ) -> tuple[ClassSample, Within]:
+    """Class means and column variances of fewer rows than features, read again as needed."""
+    array = whole_array(source)
+    means, rests, squares = class_columns(array, codes, weights, len(sample.classes))
+    columns = ClassColumns(array, codes, means, rests, squares)
+
+    def blocks() -> Iterator[FloatArray]:
+        yield columns.block(slice(None))
+
+    return replace(sample, means=means, rests=rests), Within(
+        squares, weights, None, None, blocks, columns, codes)
+
+
+def of_estimator(estimator: Any, X: AnyArray, codes: Codes, priors: FloatArray,
+                 sample: ClassSample) -> tuple[ClassSample, Within]:
+    """Class means, and the covariances that `estimator` finds for each class by the priors."""
+    means, rests, _ = class_columns(X, codes, None, len(priors))
+    matrix = np.zeros((X.shape[1],) * 2)
+    for code, prior in enumerate(priors):
+        each = copy.deepcopy(estimator)
+        each.fit(X[codes == code])
+        if not hasattr(each, "covariance_"):
+            raise ValueError(f"{type(each).__name__} does not have a covariance_ attribute.")
+        matrix += prior * np.asarray(each.covariance_, np.float64)
+    return replace(sample, means=means, rests=rests), Within.of_matrix(matrix, len(X))
+
+
+def without_noise(within: Within, sample: ClassSample, dtype: Any) -> Within:
+    """Leave out columns whose deviation within classes is rounding of their values."""
+    if within.ridge is not None:
+        return within
+    eps = float(np.finfo(dtype).eps) if np.dtype(dtype).kind == "f" else 2.0**-52
+    still = np.sqrt(within.squares) <= NOISE * eps * np.abs(sample.means).max(axis=0)
+    if still.all():
+        raise ValueError("No feature varies within any class: the within-class variance is zero, "
+                         "so there is nothing to measure distances between classes by. Any "
+                         "feature that differs between classes separates them.")
+    apart = np.abs(sample.means - sample.means[0]).max(axis=0)
+    telling = np.flatnonzero(still & (apart > NOISE * eps * np.abs(sample.means).max(axis=0)))
+    if telling.size:
+        shown = ", ".join(map(str, telling[:5])) + (", ..." if telling.size > 5 else "")
+        warnings.warn(f"{telling.size} column(s) ({shown}) are constant within every class but "
+                      "differ between classes. They tell classes apart without error, but no "
+                      "distance can be measured along them, so they are left out.",
+                      AccuracyWarning, stacklevel=7)
+    return replace(within, squares=np.where(still, 0.0, within.squares))
+
+
+def covariance_of(within: Within, asked: bool) -> FloatArray | None:
+    """Return the (d, d) covariance; of fewer rows than features only if it is asked for."""
+    if within.matrix is not None or not asked:
+        return within.matrix
+    assert within.columns is not None
+    rows = within.columns.block(slice(None)) * np.sqrt(within.weights)[:, None]
+    matrix: FloatArray = rows.T @ rows
+    if within.ridge is not None:
+        matrix[np.diag_indices(len(matrix))] += within.ridge
+    return matrix
+
+
+def ledoit_wolf(X: AnyArray, codes: Codes, weights: FloatArray | None, priors: FloatArray
+                ) -> tuple[FloatArray, FloatArray]:
+    """Shrink each class by Ledoit and Wolf's (2004) lemma in columns of unit deviation.
+
+    Returns what is left of each prior for the rows, (C,), and the ridge, (d,): the weighted
+    covariances Σ prior D ((1 - s) R + s μ I) D, with D deviations, R correlations and μ their
+    mean diagonal, are a scatter with other weights plus a diagonal matrix.
+    """
+    raise_not_finite(X)
+    kept, ridge = priors.copy(), np.zeros(X.shape[1])
+    for code, prior in enumerate(priors):
+        chosen = codes == code if weights is None else (codes == code) & (weights > 0)
+        rows = X[chosen].astype(np.float64)
+        share = np.ones(len(rows)) if weights is None else weights[chosen]
+        total = share.sum()
+        share = share / total
+        rows -= rows[0]  # exact for constant columns
+        rows -= share @ rows
+        variances = share @ rows**2
+        scale = np.where(variances > 0, np.sqrt(variances), 1.0)
+        rows /= scale
+        strength, level = _strength(rows, share, total)
+        kept[code] = prior * (1 - strength)
+        ridge += prior * strength * level * scale**2
+    return kept, ridge
+
+
+def _strength(rows: FloatArray, share: FloatArray, total: float) -> tuple[float, float]:
+    """Shrinkage of Σ share z zᵀ towards its mean diagonal, and that; of `total` rows in all."""
+    features = rows.shape[1]
+    lengths = np.einsum("ij,ij->i", rows, rows)
+    trace = share @ lengths
+    level = trace / features
+    if features == 1:
+        return 0.0, level
+    rows = rows * np.sqrt(share)[:, None]
+    product = rows @ rows.T if len(rows) < features else rows.T @ rows
+    square = float(np.einsum("ij,ij->", product, product))
+    noise = (share @ lengths**2 - square) / (features * total)
+    spread = (square - level * trace) / features
+    noise = min(noise, spread)
+    return (float(noise / spread) if noise > 0 else 0.0), level
