@@ -115,6 +115,25 @@ FIT_WIDE = (FIT_OURS, FIT_FULL,
                        lambda i: lambda: _fitted(_scikit_pca(i.k, "arpack"), i.X), "sklearn"))
 
 
+def _ours_discriminant(inputs: Inputs) -> Callable[[], Any]:
+    return lambda: fastdr.LinearDiscriminantAnalysis().fit(inputs.X, inputs.y).coef_
+
+
+def _scikit_discriminant(solver: str) -> Contestant:
+    def prepare(inputs: Inputs) -> Callable[[], Any]:
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+        return lambda: LinearDiscriminantAnalysis(solver=solver).fit(inputs.X, inputs.y).coef_
+
+    return Contestant(f"{SCIKIT} {solver}", prepare, "sklearn")
+
+
+DISCRIMINANT_OURS = Contestant(OURS, _ours_discriminant)
+DISCRIMINANT = (DISCRIMINANT_OURS, *map(_scikit_discriminant, ("svd", "lsqr", "eigen")))
+# The others would form the d × d covariance, and divide by its zeros.
+DISCRIMINANT_WIDE = DISCRIMINANT[:2]
+
+
 # Applying a model, fitted on the first rows: the result is (what was asked, components, mean).
 
 

@@ -23,7 +23,7 @@ class Inputs:
     """What every contestant of a case is given, and what is known about it.
 
     X is the data (n, d), k a number of components, V a block of columns (d, b), mean the column
-    means (d,) where a case takes them as given, Z scores (n, k).
+    means (d,) where a case takes them as given, Z scores (n, k), y labels of classes (n,).
     """
 
     X: Any
@@ -31,6 +31,7 @@ class Inputs:
     V: Any = None
     mean: Any = None
     Z: Any = None
+    y: Any = None
     known: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, compute: Callable[[], Any]) -> Any:
@@ -92,6 +93,21 @@ def with_columns(rows: int, columns: int, dtype: str) -> Inputs:
 def with_mean(rows: int, columns: int, dtype: str) -> Inputs:
     X = matrix(rows, columns, dtype)
     return Inputs(X, mean=X.mean(0, dtype=np.float64))
+
+
+def with_classes(classes: int) -> Callable[[int, int, str], Inputs]:
+    """Classes of equal covariance whose means lie a fifth of the column's deviation apart."""
+
+    def make(rows: int, columns: int, dtype: str) -> Inputs:
+        X = matrix(rows, columns, dtype)
+        rng = np.random.default_rng(3)
+        y = rng.permutation(np.arange(rows) % classes)
+        means = (0.2 * X[:HEAD_ROWS].std(0) * rng.standard_normal((classes, columns))).astype(dtype)
+        for code in range(classes):
+            X[y == code] += means[code]
+        return Inputs(X, y=y)
+
+    return make
 
 
 def digits(k: int) -> Callable[[int, int, str], Inputs]:

@@ -150,5 +150,36 @@ def gram_error(inputs: Inputs, result: Any) -> float:
     return float((np.abs(result - exact) / np.outer(length, length)).max())
 
 
+def discriminant_error(inputs: Inputs, result: Any) -> float:
+    """Relative error of the coefficients S⁺ (m_c - m) of the classes, S the pooled covariance.
+
+    Coefficients of different origin differ by a vector common to all classes; it is taken off.
+    """
+    classes, codes = np.unique(inputs.y, return_inverse=True)
+    share = np.bincount(codes) / len(codes)
+
+    def compute() -> Any:
+        X = inputs.X
+        sums = [X[codes == code].sum(0, dtype=np.longdouble) for code in range(len(classes))]
+        means = np.array(sums) / np.bincount(codes)[:, None]
+        apart = np.asarray(means - share @ means, np.float64)
+        near = np.asarray(means, np.float64)
+        if X.shape[0] >= X.shape[1]:
+            step = max(16, BLOCK_ELEMENTS // X.shape[1])
+            parts = (slice(start, start + step) for start in range(0, len(X), step))
+            within = total((X[part] - near[codes[part]] for part in parts), lambda A: A.T @ A)
+            return np.linalg.solve(within / len(X), apart.T).T
+        A = (X - near[codes]) / np.sqrt(len(X))
+        scale = np.sqrt((A * A).sum(0))
+        _, sizes, axes = np.linalg.svd(A / scale, full_matrices=False)
+        axes = axes[sizes > 1e-4] / sizes[sizes > 1e-4, None]
+        return (apart / scale @ axes.T) @ axes / scale
+
+    exact = inputs.once("discriminant", compute)
+    found = np.asarray(result, np.float64)
+    found = found - share @ found
+    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+
+
 def _lengths(rows: Any) -> Any:
     return np.sqrt((rows * rows).sum(1))
