@@ -9,9 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastdr.certificate import Certificate as Certificate
     from fastdr.class_statistics import ClassMoments as ClassMoments
     from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
     from fastdr.discriminant_model import DiscriminantModel as DiscriminantModel
+    from fastdr.eigen import EigenResult as EigenResult
+    from fastdr.eigen import SolverInfo as SolverInfo
+    from fastdr.eigen import certify as certify
+    from fastdr.eigen import eigsh as eigsh
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -30,10 +35,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "AccuracyWarning": "validation", "ClassMoments": "class_statistics",
-    "DiscriminantModel": "discriminant_model", "LinearDiscriminantAnalysis": "discriminant",
-    "LinearModel": "models", "Moments": "statistics",
-    "PCA": "pca", "Subspace": "subspace", "covariance": "statistics",
+    "AccuracyWarning": "validation", "Certificate": "certificate",
+    "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
+    "EigenResult": "eigen", "LinearDiscriminantAnalysis": "discriminant",
+    "LinearModel": "models", "Moments": "statistics", "PCA": "pca", "SolverInfo": "eigen",
+    "Subspace": "subspace", "certify": "eigen", "covariance": "statistics", "eigsh": "eigen",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
     "num_threads": "threads", "project": "operators", "reconstruct": "operators",
     "reconstruction_error": "operators", "set_num_threads": "threads",

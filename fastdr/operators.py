@@ -130,6 +130,17 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
     return out
 
 
+def multiply(X: AnyArray, V: AnyArray) -> AnyArray:
+    """Return X V, (n, b), in the dtype of V (d, b), float64 or float32; one read of `X`.
+
+    Raises ValueError for NaN and infinity in `X`.
+    """
+    out = np.empty((X.shape[0], V.shape[1]), V.dtype)
+    if not _product(X, _NONE, np.ascontiguousarray(V), _NONE, out):
+        raise_not_finite(X)
+    return out
+
+
 def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatArray,
              out: AnyArray) -> bool:
     """Put (rows - shift) factor + offset into `out`; tell whether all of it is finite."""

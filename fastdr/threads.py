@@ -157,12 +157,12 @@ def num_threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def blas_limit() -> Iterator[None]:
-    """Hold BLAS to `get_num_threads()` threads while that is fewer than the CPUs available.
+def blas_limit(count: int | None = None) -> Iterator[None]:
+    """Hold BLAS to `count` threads, default `get_num_threads()`, if the CPUs available are more.
 
     Users in several threads share one limit; the caller's own is restored by the last of them.
     """
-    count = get_num_threads()
+    count = count or get_num_threads()
     if count >= available_cpus():
         yield
         return
@@ -195,7 +195,7 @@ def calm_blas(flops: float) -> Iterator[None]:
     if flops > _CALM_FLOPS:
         yield
         return
-    with num_threads(1), blas_limit():
+    with blas_limit(1):
         yield
 
 

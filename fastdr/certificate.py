@@ -1,0 +1,169 @@
+"""Bounds on the eigenvalues of a symmetric matrix that an approximate answer proves.
+
+Rayleigh quotients of orthonormal vectors are lower bounds (Cauchy). A Cholesky factorisation of
+a shifted matrix proves that no eigenvalue was missed and that all others lie below mu (Rump 2006);
+then quadratic bounds close the interval from above (Mathias 1998; Li & Li 2005) and bound the
+angle of the subspace (Davis & Kahan 1970).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.linalg.blas import dsyrk
+from scipy.linalg.lapack import dpotrf
+
+from fastdr.validation import FloatArray
+
+EPS = float(np.finfo(np.float64).eps)
+TRIES = (0.25, 0.6)  # where mu lies between the next value and the last one wanted
+Proof = Literal["cholesky", "complete", "none"]
+TINY = 1e-280  # above the values of a zero matrix
+NEAR = 1e-6  # values this close, relative to the largest, may be a tie
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proved about the `k` largest eigenvalues of a matrix.
+
+    Attributes
+    ----------
+    lower, upper : (k,) float64
+        The i-th largest eigenvalue lies between them; `upper` is infinite if nothing is proved.
+    residuals : (k,) float64
+        Norms of C v - value v, rounding included: some eigenvalue is that close to each value.
+    angle : float
+        Bound on the sine of the largest angle between the vectors' span and the true one; 1 if
+        nothing is proved.
+    method : {"cholesky", "complete", "none"}
+        How it was proved that no eigenvalue was missed: by a Cholesky factorisation, because all
+        vectors are there, or not at all.
+    clusters : tuple of (first, last)
+        Runs of values that the bounds do not tell apart: their vectors are known as a set only.
+
+    Notes
+    -----
+    The bounds are about the matrix as given: rounding in forming it is not theirs.
+
+    Examples
+    --------
+    >>> import fastdr
+    >>> told = fastdr.certify(np.diag([3.0, 2.0, 1.0]), np.eye(3)[:, :1])
+    >>> told.method, bool(told.lower[0] <= 3 <= told.upper[0])
+    ('cholesky', True)
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    residuals: FloatArray
+    angle: float
+    method: Proof
+    clusters: tuple[tuple[int, int], ...]
+
+    @property
+    def proved(self) -> bool:
+        """Whether it is proved that no larger eigenvalue was missed."""
+        return self.method != "none"
+
+    def __str__(self) -> str:
+        """Say in one line what is proved."""
+        if not self.proved:
+            return (f"not proved: an eigenvalue lies within {self.residuals.max(initial=0):.1e} "
+                    "of each value, but larger ones may have been missed")
+        width = float((self.upper - self.lower).max(initial=0.0))
+        ties = f", {len(self.clusters)} cluster(s) of ties" if self.clusters else ""
+        return (f"proved ({self.method}): intervals at most {width:.1e} wide, sine of the angle "
+                f"at most {self.angle:.1e}{ties}")
+
+
+def certificate(values: FloatArray, residuals: FloatArray, spread: float, slack: float,
+                mu: float | None, method: Proof, lead: int | None = None) -> Certificate:
+    """Return the certificate of Ritz `values` when all but the first `lead` are below `mu`.
+
+    `values` (k,) descending, `spread` the 2-norm of the residual matrix, `slack` bounds rounding
+    in all of them; `lead` is k unless the last ones are a tie with what was left out. None for
+    `mu`: nothing is known of the others; -inf: there are none.
+    """
+    count = len(values)
+    lead, spread = count if lead is None else lead, spread + slack
+    lower, upper, angle = values - slack, np.full(count, math.inf), 1.0
+    if mu == -math.inf:
+        upper, angle = values + spread, 0.0
+    elif mu is not None:
+        gap = float(values[lead - 1]) - slack - mu if lead else math.inf
+        if gap > 0:
+            width = 2 * spread**2 / (gap + math.sqrt(gap**2 + 4 * spread**2)) if lead else 0.0
+            upper[:lead], upper[lead:] = values[:lead] + slack + width, mu
+            angle = min(1.0, spread / gap) if lead == count else 1.0
+    if not np.isfinite(upper).all():
+        method = "none"
+    return Certificate(lower, upper, residuals + slack, angle, method,
+                       _clusters(lower, np.minimum(upper, values + residuals + slack)))
+
+
+def _clusters(lower: FloatArray, upper: FloatArray) -> tuple[tuple[int, int], ...]:
+    """Return runs (first, last) of values whose intervals overlap."""
+    runs, first = [], 0
+    for index in range(1, len(lower) + 1):
+        if index == len(lower) or lower[index - 1] > upper[index]:
+            if index - first > 1:
+                runs.append((first, index - 1))
+            first = index
+    return tuple(runs)
+
+
+def slack(order: int, scale: float) -> float:
+    """Return the rounding error of a residual of a matrix of this `order` and norm `scale`."""
+    return 4 * (4 + math.sqrt(order)) * EPS * scale
+
+
+def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residuals: FloatArray,
+           spread: float, following: float, asymmetry: float = 0.0) -> Certificate:
+    """Prove as much as can be proved of Ritz pairs of a symmetric `matrix` (d, d), float64.
+
+    `vectors` (k, d) nearly orthonormal rows; `following` estimates the next eigenvalue. If the
+    last values are tied with it, the tie as a whole is bounded. One to three factorisations,
+    d³/3 operations each; memory of a second d x d.
+    """
+    order, count = len(matrix), len(values)
+    scale = float(np.abs(values).max())
+    doubt = slack(order, max(scale, float(np.abs(np.diagonal(matrix)).max()))) + asymmetry
+    if count == order:
+        return certificate(values, residuals, spread, doubt, -math.inf, "complete")
+    last = float(values[-1])
+    following = following if math.isfinite(following) else last - scale
+    near = NEAR * scale + 2 * spread + doubt or TINY
+    tie = int(np.argmax(values <= last + near))
+    above = 0.25 * float(values[tie - 1] - values[tie]) if tie else near
+    tries = [(count, following + part * (last - following)) for part in TRIES
+             if last - following > doubt]
+    for lead, mu in [*tries, (tie, float(values[tie]) + above)]:
+        if positive(matrix, values[:lead], vectors[:lead], mu, asymmetry):
+            return certificate(values, residuals, spread, doubt, mu, "cholesky", lead)
+    return certificate(values, residuals, spread, doubt, None, "none")
+
+
+def positive(matrix: FloatArray, values: FloatArray, vectors: FloatArray, mu: float,
+             asymmetry: float = 0.0) -> bool:
+    """Whether mu I - C + V' diag(2 (values - mu)) V is proved positive definite.
+
+    Then every eigenvalue of C but the largest k is below `mu`, whatever the rows of V are: the
+    update has rank k (Weyl). The shift covers rounding (Rump 2006, and forming the matrix).
+    """
+    order, count = vectors.shape[1], len(values)
+    lift = 2 * (values - mu)
+    shifted = np.array(matrix.T, order="F")  # its lower triangle is the upper one of `matrix`
+    np.negative(shifted, out=shifted)
+    if count:
+        shifted = dsyrk(1.0, (vectors * np.sqrt(lift)[:, None]).T, beta=1.0, c=shifted, lower=1,
+                        overwrite_c=1)
+    diagonal = np.diagonal(shifted).copy() + mu
+    most = float(lift.max(initial=0.0)) * count + order * float(np.abs(matrix).max()) + abs(mu)
+    shift = (1.01 * (order + 2) * EPS * float(np.abs(diagonal).sum())
+             + (count + 4) * EPS * most + asymmetry)
+    np.fill_diagonal(shifted, diagonal - shift)
+    return bool(diagonal.min() > shift
+                and dpotrf(shifted, lower=1, clean=0, overwrite_a=1)[1] == 0)
