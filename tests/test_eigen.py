@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from scipy.sparse.linalg import LinearOperator
 from sklearn.exceptions import ConvergenceWarning
+from tolerance import rounding
 
 import fastdr
 from fastdr.eigen import METHODS
-from tests.tolerance import rounding
 
 EPS = np.finfo(float).eps
 SPECTRA = {
