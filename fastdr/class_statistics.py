@@ -195,7 +195,6 @@ class _ClassRows(Rows):
             self.sums.append((start, present, sums))
             yield Matrix(rows.astype(np.float32) if self.single else rows), start, 0, len(rows)
 
-
     def _local(self, codes: Codes) -> tuple[Codes, Codes]:
         """Return (present, local) with present[local] = codes, short unless classes are few."""
         if len(self.centres) <= FEW_CLASSES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +19,15 @@ from fastdr.discriminant_model import DiscriminantModel
 from fastdr.fisher import directions
 from fastdr.models import fix_signs
 from fastdr.sources import ArraySource, Source
-from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, as_labels, working_dtype
+from fastdr.validation import (
+    AccuracyWarning,
+    AnyArray,
+    FloatArray,
+    as_labels,
+    check_values,
+    whole,
+    working_dtype,
+)
 from fastdr.within import (
     ClassSample,
     Within,
@@ -299,17 +307,12 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
             "tol": (_real(tol) and float(tol) >= 0, "a number of at least 0"),
             "store_covariance": (isinstance(self.store_covariance, bool | np.bool_),
                                  "True or False"),
-            "n_components": (self.n_components is None or (
-                isinstance(self.n_components, Integral) and not isinstance(
-                    self.n_components, bool) and int(self.n_components) >= 1),
-                "None or an integer of at least 1"),
+            "n_components": (self.n_components is None or whole(self.n_components, 1),
+                             "None or an integer of at least 1"),
             "covariance_estimator": (self.covariance_estimator is None or hasattr(
                 self.covariance_estimator, "fit"), "None or an object with a fit method"),
         }
-        for name, (valid, range_) in allowed.items():
-            if not valid:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not allowed; it must be "
-                                 f"{range_}.")
+        check_values(vars(self), allowed)
         if self.solver == "svd" and shrinkage is not None:
             raise NotImplementedError("shrinkage not supported with 'svd' solver; use 'auto'.")
         if self.solver == "svd" and self.covariance_estimator is not None:

@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from fastdr.operators import project, reconstruct
 from fastdr.sources import block_rows
-from fastdr.validation import AnyArray, FloatArray, as_matrix, working_dtype
+from fastdr.validation import AnyArray, FloatArray, as_matrix, read_only, working_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +63,7 @@ class DiscriminantModel:
 
     def __post_init__(self) -> None:
         """Check that the parts agree; make them arrays, read-only."""
-        classes = np.array(self.classes).view()
-        classes.flags.writeable = False
+        classes = read_only(np.array(self.classes))
         found: dict[str, Any] = {"classes": classes}
         size, features = len(classes), np.size(self.mean)
         kept = len(np.asarray(self.directions))
@@ -72,12 +71,11 @@ class DiscriminantModel:
                   "directions": (kept, features), "separations": (kept,),
                   "centres": (size, kept), "covariance": (features, features)}
         for name, shape in shapes.items():
-            if getattr(self, name) is None:
+            given = getattr(self, name)
+            if given is None:
                 continue
-            array = np.ascontiguousarray(getattr(self, name)).view()
-            if name != "directions" or array.dtype != np.float32:
-                array = array.astype(np.float64, copy=False)
-            array.flags.writeable = False
+            single = name == "directions" and np.asarray(given).dtype == np.float32
+            array = read_only(given, np.float32 if single else np.float64)
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}; expected {shape} for {size} "
                                  f"classes, {features} features and {kept} directions.")

@@ -18,7 +18,14 @@ from fastdr.lanczos import Callback, Ritz, lanczos, polished, rounding
 from fastdr.models import fix_signs
 from fastdr.power import power
 from fastdr.threads import blas_limit
-from fastdr.validation import AnyArray, FloatArray, as_matrix, raise_not_finite
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    check_values,
+    raise_not_finite,
+    whole,
+)
 
 METHODS = ("auto", "lanczos", "power", "lapack")
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest value
@@ -277,20 +284,17 @@ def _exponent(largest: float) -> int:
 def _check(size: int, k: int, method: str, tol: float, certificate: bool | str,
            ncv: int | None, maxiter: int | None) -> None:
     """Refuse arguments outside their range, by name."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= size:
-        raise ValueError(f"k={k!r} is not allowed; it must be an integer from 1 to the order of "
-                         f"C, {size}.")
-    if method not in METHODS:
-        raise ValueError(f"method={method!r} is not allowed; it must be one of "
-                         f"{', '.join(METHODS)}.")
-    if not (math.isfinite(tol) and 0 <= tol < 1):
-        raise ValueError(f"tol={tol!r} is not allowed; it must be at least 0 and below 1.")
-    if certificate not in (True, False, "residual", "proof"):
-        raise ValueError(f"certificate={certificate!r} is not allowed; it must be True, False, "
-                         "'residual' or 'proof'.")
-    for name, value in (("ncv", ncv), ("maxiter", maxiter)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value!r} is not allowed; it must be at least 1.")
+    values = {"k": k, "method": method, "tol": tol, "certificate": certificate, "ncv": ncv,
+              "maxiter": maxiter}
+    check_values(values, {
+        "k": (whole(k, 1) and k <= size, f"an integer from 1 to the order of C, {size}"),
+        "method": (method in METHODS, f"one of {', '.join(METHODS)}"),
+        "tol": (math.isfinite(tol) and 0 <= tol < 1, "at least 0 and below 1"),
+        "certificate": (certificate in (True, False, "residual", "proof"),
+                        "True, False, 'residual' or 'proof'"),
+        "ncv": (ncv is None or ncv >= 1, "at least 1"),
+        "maxiter": (maxiter is None or maxiter >= 1, "at least 1"),
+    })
 
 
 def _reachable(tol: float, size: int, dtype: np.dtype[Any]) -> float:

@@ -17,11 +17,17 @@ from numpy.typing import ArrayLike
 
 from fastdr.operators import project, reconstruct, reconstruction_error
 from fastdr.sources import block_rows
-from fastdr.validation import AnyArray, FloatArray, as_matrix, raise_not_finite
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    check_square,
+    raise_not_finite,
+    read_only,
+)
 
 Whitening = Literal[False, "pca", "zca"]
 EPS = float(np.finfo(np.float64).eps)
-COVARIANCE_LIMIT = 1 << 15  # features; a larger d x d matrix takes more than 8 GB
 TIE = 1e-6  # entries this close to the largest one count as equally large
 
 
@@ -102,10 +108,10 @@ class LinearModel:
 
     def __post_init__(self) -> None:
         """Check that the parts agree; make them arrays, read-only."""
-        components = _frozen(self.components, None)
-        mean = _frozen(self.mean, np.float64)
-        variances = _frozen(self.variances, np.float64)
-        scale = None if self.scale is None else _frozen(self.scale, np.float64)
+        components = read_only(self.components, None)
+        mean = read_only(self.mean, np.float64)
+        variances = read_only(self.variances, np.float64)
+        scale = None if self.scale is None else read_only(self.scale, np.float64)
         if components.ndim != 2 or components.dtype not in (np.float64, np.float32):
             raise ValueError(f"components has shape {components.shape} and dtype "
                              f"{components.dtype}; expected (k, d), float64 or float32.")
@@ -289,11 +295,8 @@ class LinearModel:
     def _outer(self, weights: FloatArray, diagonal: float) -> FloatArray:
         """Return V^T diag(weights) V + diagonal I."""
         features = self.components.shape[1]
-        if features > COVARIANCE_LIMIT:
-            raise ValueError(
-                f"a {features} x {features} matrix would take {features**2 * 8 / 2**30:.0f} GB; "
-                f"at most {COVARIANCE_LIMIT} features are allowed. Use components, variances and "
-                "noise_variance, which hold the same in k x d numbers.")
+        check_square(features, "Use components, variances and noise_variance, which hold the same "
+                               "in k x d numbers.")
         components = self.components.astype(np.float64, copy=False)
         matrix = (components.T * weights) @ components
         matrix[np.diag_indices(features)] += diagonal
@@ -303,10 +306,3 @@ class LinearModel:
         """Write the model to one safetensors file; `fastdr.load` reads it back."""
         # persistence knows the models, not the reverse
         import_module("fastdr.persistence").save(self, path)
-
-
-def _frozen(values: ArrayLike, dtype: Any) -> AnyArray:
-    """Return a read-only view, so that a model stays what it was made."""
-    array = np.ascontiguousarray(values, dtype=dtype).view()
-    array.flags.writeable = False
-    return array

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,14 @@ from fastdr.estimator import ModelEstimator, Report, with_progress
 from fastdr.models import LinearModel, Whitening, fix_signs, times_power
 from fastdr.solvers import Spectrum, lapack, qr_svd
 from fastdr.sources import Source
-from fastdr.validation import AnyArray, FloatArray, as_vector, working_dtype
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_vector,
+    check_values,
+    whole,
+    working_dtype,
+)
 
 ALIASES = {"full": "svd", "covariance_eigh": "lapack", "arpack": "lanczos"}
 ITERATIVE = ("lanczos", "arpack", "randomized")
@@ -143,17 +150,14 @@ class PCA(ModelEstimator):
             "whiten": (self.whiten in (False, True, "pca", "zca"), "False, True, 'pca' or 'zca'"),
             "svd_solver": (self.svd_solver in SOLVERS, f"one of {', '.join(SOLVERS)}"),
             "tol": (isinstance(self.tol, Real) and float(self.tol) >= 0, "a number of at least 0"),
-            "n_oversamples": (_whole(self.n_oversamples, 1), "an integer of at least 1"),
-            "iterated_power": (self.iterated_power == "auto" or _whole(self.iterated_power, 0),
+            "n_oversamples": (whole(self.n_oversamples, 1), "an integer of at least 1"),
+            "iterated_power": (self.iterated_power == "auto" or whole(self.iterated_power, 0),
                                "'auto' or an integer of at least 0"),
             "power_iteration_normalizer": (
                 self.power_iteration_normalizer in ("auto", "QR", "LU", "none"),
                 "'auto', 'QR', 'LU' or 'none'"),
         }
-        for name, (valid, range_) in allowed.items():
-            if not valid:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not allowed; it must be "
-                                 f"{range_}.")
+        check_values(vars(self), allowed)
 
     def _number(self, count: int, features: int) -> tuple[int, float | None]:
         """Return how many axes to find at most, and the share of variance to reach or None."""
@@ -168,7 +172,7 @@ class PCA(ModelEstimator):
                 raise ValueError("n_components='mle' is only supported if n_samples >= "
                                  f"n_features; got {count} and {features}.")
             return most, None
-        if _whole(wanted, 0):
+        if whole(wanted, 0):
             least = int(solver in ITERATIVE)
             if not least <= wanted <= most:
                 raise ValueError(
@@ -387,11 +391,6 @@ class PCA(ModelEstimator):
         features = self.model_.feature_names or [f"x{i}" for i in range(len(values))]
         axes = [f"pca{i}" for i in range(values.shape[1])]
         return import_module("pandas").DataFrame(values, index=features, columns=axes)
-
-
-def _whole(value: Any, least: int) -> bool:
-    """Whether `value` is an integer of at least `least`; True is not 1."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _whitening(whiten: Any) -> Whitening:

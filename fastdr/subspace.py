@@ -20,11 +20,11 @@ from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_matrix,
+    check_square,
     raise_not_finite,
+    read_only,
     working_dtype,
 )
-
-LARGEST_PROJECTOR = 1 << 15  # features; a larger n x n matrix takes more than 8 GB
 
 
 class _Factors(NamedTuple):
@@ -93,7 +93,7 @@ class Subspace:
         else:
             given = as_matrix(given, "basis")
             raise_not_finite(given, "basis")
-        object.__setattr__(self, "basis", _read_only(given.astype(working_dtype(given.dtype))))
+        object.__setattr__(self, "basis", read_only(given.astype(working_dtype(given.dtype))))
         if not (math.isnan(self.angle_error) or 0 <= self.angle_error <= math.pi / 2):
             raise ValueError(f"angle_error={self.angle_error!r} must be an angle from 0 to pi/2 "
                              "radians.")
@@ -116,10 +116,10 @@ class Subspace:
         length = np.sqrt(np.einsum("ij,ij->j", basis, basis))
         length[length == 0] = 1.0
         if not length.size:
-            return _Factors(_read_only(basis), np.zeros((0, 0)), exponent, length, exponent)
+            return _Factors(read_only(basis), np.zeros((0, 0)), exponent, length, exponent)
         Q, upper, order = qr(basis / length, mode="economic", pivoting=True)
         rank = int(np.count_nonzero(np.abs(np.diagonal(upper)) > self._rounding))
-        return _Factors(_read_only(Q[:, :rank]), upper[:rank], order, length[order],
+        return _Factors(read_only(Q[:, :rank]), upper[:rank], order, length[order],
                         exponent[order])
 
     @property
@@ -195,11 +195,7 @@ class Subspace:
 
         Raises ValueError beyond 32768 features; `project` needs no such matrix.
         """
-        if self.features > LARGEST_PROJECTOR:
-            raise ValueError(
-                f"a {self.features} x {self.features} matrix would take "
-                f"{self.features**2 * 8 / 2**30:.0f} GB; at most {LARGEST_PROJECTOR} features are "
-                "allowed. project() gives the same product without the matrix.")
+        check_square(self.features, "project() gives the same product without the matrix.")
         matrix: FloatArray = self.orthonormal @ self.orthonormal.T
         return matrix
 
@@ -317,9 +313,3 @@ def _lengths(rows: AnyArray) -> FloatArray:
     values /= np.where(peak == 0, 1.0, peak)[:, None]
     lengths: FloatArray = peak * np.sqrt(np.einsum("ij,ij->i", values, values))
     return lengths
-
-
-def _read_only(values: AnyArray) -> AnyArray:
-    array = np.ascontiguousarray(values).view()
-    array.flags.writeable = False
-    return array

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ AnyArray = NDArray[Any]
 
 _ALLOWED = "float64, float32, float16, bool and integers of 8 to 64 bits"
 _SCAN_BYTES = 1 << 22
+LARGEST_SQUARE = 1 << 15  # order; a larger square matrix takes more than 8 GB
 
 
 class AccuracyWarning(UserWarning):
@@ -106,6 +108,32 @@ def as_vector(values: ArrayLike, size: int, name: str) -> FloatArray:
         raise ValueError(f"{name} contains NaN or infinity at index "
                          f"{int(np.flatnonzero(~np.isfinite(vector))[0])}.")
     return vector
+
+
+def whole(value: Any, least: int) -> bool:
+    """Whether `value` is an integer of at least `least`; True is not 1."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def check_values(values: Mapping[str, Any], allowed: Mapping[str, tuple[bool, str]]) -> None:
+    """Refuse the first of `values` that is out of its range: name to (valid, what is allowed)."""
+    for name, (valid, range_) in allowed.items():
+        if not valid:
+            raise ValueError(f"{name}={values[name]!r} is not allowed; it must be {range_}.")
+
+
+def check_square(order: int, instead: str) -> None:
+    """Refuse to make a square matrix of more than LARGEST_SQUARE rows; say what to do `instead`."""
+    if order > LARGEST_SQUARE:
+        raise ValueError(f"a {order} x {order} matrix would take {order**2 * 8 / 2**30:.0f} GB; "
+                         f"at most {LARGEST_SQUARE} features are allowed. {instead}")
+
+
+def read_only(values: ArrayLike, dtype: DTypeLike | None = None) -> AnyArray:
+    """Return a contiguous read-only view, so that a frozen value stays what it was made."""
+    array = np.ascontiguousarray(values, dtype=dtype).view()
+    array.flags.writeable = False
+    return array
 
 
 def as_scale(scale: ArrayLike | None, size: int) -> FloatArray | None:

@@ -9,7 +9,8 @@ from numpy.linalg import LinAlgError
 from scipy.stats import multivariate_normal
 from tolerance import rounding
 
-from fastdr.models import COVARIANCE_LIMIT, LinearModel, fix_signs
+from fastdr.models import LinearModel, fix_signs
+from fastdr.validation import LARGEST_SQUARE
 
 MEAN = np.array([1.0, 2.0, 3.0])
 AXES = np.array([[0.6, 0.8, 0.0], [0.0, 0.0, 1.0]])
@@ -124,7 +125,7 @@ def test_no_axes_leave_the_mean(rows):
 
 
 def test_a_square_that_cannot_be_meant_is_refused():
-    features = COVARIANCE_LIMIT + 1
+    features = LARGEST_SQUARE + 1
     model = LinearModel(np.zeros(features), np.eye(1, features), [1.0], noise_variance=1.0)
     with pytest.raises(ValueError, match="32769 x 32769 matrix would take 8 GB.*components"):
         model.covariance()
