@@ -16,9 +16,9 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
+from fastdr.solvers import EPS, slack
 from fastdr.validation import FloatArray
 
-EPS = float(np.finfo(np.float64).eps)
 TRIES = (0.25, 0.6)  # where mu lies between the next value and the last one wanted
 Proof = Literal["cholesky", "complete", "none"]
 TINY = 1e-280  # above the values of a zero matrix
@@ -79,29 +79,29 @@ class Certificate:
                 f"at most {self.angle:.1e}{ties}")
 
 
-def certificate(values: FloatArray, residuals: FloatArray, spread: float, slack: float,
+def certificate(values: FloatArray, residuals: FloatArray, spread: float, doubt: float,
                 mu: float | None, method: Proof, lead: int | None = None) -> Certificate:
     """Return the certificate of Ritz `values` when all but the first `lead` are below `mu`.
 
-    `values` (k,) descending, `spread` the 2-norm of the residual matrix, `slack` bounds rounding
+    `values` (k,) descending, `spread` the 2-norm of the residual matrix, `doubt` bounds rounding
     in all of them; `lead` is k unless the last ones are a tie with what was left out. None for
     `mu`: nothing is known of the others; -inf: there are none.
     """
     count = len(values)
-    lead, spread = count if lead is None else lead, spread + slack
-    lower, upper, angle = values - slack, np.full(count, math.inf), 1.0
+    lead, spread = count if lead is None else lead, spread + doubt
+    lower, upper, angle = values - doubt, np.full(count, math.inf), 1.0
     if mu == -math.inf:
         upper, angle = values + spread, 0.0
     elif mu is not None:
-        gap = float(values[lead - 1]) - slack - mu if lead else math.inf
+        gap = float(values[lead - 1]) - doubt - mu if lead else math.inf
         if gap > 0:
             width = 2 * spread**2 / (gap + math.sqrt(gap**2 + 4 * spread**2)) if lead else 0.0
-            upper[:lead], upper[lead:] = values[:lead] + slack + width, mu
+            upper[:lead], upper[lead:] = values[:lead] + doubt + width, mu
             angle = min(1.0, spread / gap) if lead == count else 1.0
     if not np.isfinite(upper).all():
         method = "none"
-    return Certificate(lower, upper, residuals + slack, angle, method,
-                       _clusters(lower, np.minimum(upper, values + residuals + slack)))
+    return Certificate(lower, upper, residuals + doubt, angle, method,
+                       _clusters(lower, np.minimum(upper, values + residuals + doubt)))
 
 
 def _clusters(lower: FloatArray, upper: FloatArray) -> tuple[tuple[int, int], ...]:
@@ -115,9 +115,9 @@ def _clusters(lower: FloatArray, upper: FloatArray) -> tuple[tuple[int, int], ..
     return tuple(runs)
 
 
-def slack(order: int, scale: float) -> float:
+def doubt_of(order: int, scale: float) -> float:
     """Return the rounding error of a residual of a matrix of this `order` and norm `scale`."""
-    return 4 * (4 + math.sqrt(order)) * EPS * scale
+    return 4 * slack(order) * scale
 
 
 def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residuals: FloatArray,
@@ -130,7 +130,7 @@ def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residual
     """
     order, count = len(matrix), len(values)
     scale = float(np.abs(values).max())
-    doubt = slack(order, max(scale, float(np.abs(np.diagonal(matrix)).max()))) + asymmetry
+    doubt = doubt_of(order, max(scale, float(np.abs(np.diagonal(matrix)).max()))) + asymmetry
     if count == order:
         return certificate(values, residuals, spread, doubt, -math.inf, "complete")
     last = float(values[-1])
@@ -140,18 +140,20 @@ def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residual
     above = 0.25 * float(values[tie - 1] - values[tie]) if tie else near
     tries = [(count, following + part * (last - following)) for part in TRIES
              if last - following > doubt]
+    largest = max(float(matrix.max()), -float(matrix.min()))
     for lead, mu in [*tries, (tie, float(values[tie]) + above)]:
-        if positive(matrix, values[:lead], vectors[:lead], mu, asymmetry):
+        if positive(matrix, values[:lead], vectors[:lead], mu, largest, asymmetry):
             return certificate(values, residuals, spread, doubt, mu, "cholesky", lead)
     return certificate(values, residuals, spread, doubt, None, "none")
 
 
 def positive(matrix: FloatArray, values: FloatArray, vectors: FloatArray, mu: float,
-             asymmetry: float = 0.0) -> bool:
+             largest: float, asymmetry: float = 0.0) -> bool:
     """Whether mu I - C + V' diag(2 (values - mu)) V is proved positive definite.
 
     Then every eigenvalue of C but the largest k is below `mu`, whatever the rows of V are: the
-    update has rank k (Weyl). The shift covers rounding (Rump 2006, and forming the matrix).
+    update has rank k (Weyl). The shift covers rounding (Rump 2006, and forming the matrix, of
+    entries up to `largest`).
     """
     order, count = vectors.shape[1], len(values)
     lift = 2 * (values - mu)
@@ -161,7 +163,7 @@ def positive(matrix: FloatArray, values: FloatArray, vectors: FloatArray, mu: fl
         shifted = dsyrk(1.0, (vectors * np.sqrt(lift)[:, None]).T, beta=1.0, c=shifted, lower=1,
                         overwrite_c=1)
     diagonal = np.diagonal(shifted).copy() + mu
-    most = float(lift.max(initial=0.0)) * count + order * float(np.abs(matrix).max()) + abs(mu)
+    most = float(lift.max(initial=0.0)) * count + order * largest + abs(mu)
     shift = (1.01 * (order + 2) * EPS * float(np.abs(diagonal).sum())
              + (count + 4) * EPS * most + asymmetry)
     np.fill_diagonal(shifted, diagonal - shift)

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
 from fastdr.actions import Action, MatrixAction, OperatorAction
-from fastdr.certificate import Certificate, certificate, proved, slack
+from fastdr.certificate import Certificate, certificate, doubt_of, proved
 from fastdr.lanczos import Callback, Ritz, lanczos, polished, rounding
-from fastdr.models import fix_signs
+from fastdr.models import fix_signs, times_power
 from fastdr.power import power
 from fastdr.threads import blas_limit
 from fastdr.validation import (
@@ -33,7 +33,7 @@ SYMMETRY = {8: 1e-10, 4: 1e-4}  # largest |C - C'| relative to the largest entry
 SMALL = 400  # order up to which LAPACK is the fastest
 PROOF = 3000  # order up to which a proof is made without being asked for
 RACE = 0.8  # columns, in units of d, in which LAPACK is more than half done
-MAX_COLUMNS = (300, 3000)  # columns a pair may cost Lanczos and the power method
+MAX_COLUMNS = {"lanczos": 300, "power": 3000}  # that a pair may cost
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ def eigsh(C: Any, k: int = 6, *, method: str = "auto", tol: float = 0.0,
         if method == "lapack":
             found = _dense(matrix, action, k, tol)
         else:
-            most = maxiter or (RACE * size if race else MAX_COLUMNS[method == "power"] * (k + 8))
+            method = "lanczos" if method == "auto" else method
+            most = maxiter or (RACE * size if race else MAX_COLUMNS[method] * (k + 8))
             solve = power if method == "power" else partial(lanczos, length=ncv)
-            method = "power" if method == "power" else "lanczos"
             found = solve(action, k, tol=tol, rng=rng, start=first, budget=most,
                           callback=_scaled(callback, action.exponent))
             if race and not found.converged:
@@ -173,8 +173,9 @@ def eigsh(C: Any, k: int = 6, *, method: str = "auto", tol: float = 0.0,
     if not found.converged:
         _warn(found, tol, method)
     vectors = fix_signs(found.vectors).T.astype(action.dtype)
-    return EigenResult(_times(found.values, action), np.ascontiguousarray(vectors),
-                       SolverInfo(method, found.converged, _times(found.residuals, action),
+    return EigenResult(times_power(found.values, action.exponent), np.ascontiguousarray(vectors),
+                       SolverInfo(method, found.converged,
+                                  times_power(found.residuals, action.exponent),
                                   found.columns, found.restarts, tol, told))
 
 
@@ -228,9 +229,8 @@ def certify(C: ArrayLike, vectors: ArrayLike) -> Certificate:
         if len(rows) < action.size:
             others = lanczos(_outside(action, found.vectors), 1, tol=1e-3,
                              rng=np.random.default_rng(0), budget=1000)
-            following = float(others.values[0]) + float(others.residuals[0])
-            found = replace(found, next=min(following, max(float(others.values[0]),
-                                                           float(found.values[-1]))))
+            least, last = float(others.values[0]), float(found.values[-1])
+            found = replace(found, next=max(least, min(least + float(others.residuals[0]), last)))
     return _certified(matrix, action, found, "proof", asymmetry)
 
 
@@ -299,8 +299,8 @@ def _check(size: int, k: int, method: str, tol: float, certificate: bool | str,
 
 def _reachable(tol: float, size: int, dtype: np.dtype[Any]) -> float:
     """Return `tol`, or the least residual that rounding allows, with a warning."""
-    floor = rounding(size, dtype) if dtype.itemsize == 8 else 0.0
-    if tol >= floor:
+    floor = rounding(size)
+    if tol >= floor or dtype.itemsize < 8:
         return tol
     warnings.warn(f"tol={tol:.1e} is below what {dtype} can reach for order {size}; the limit "
                   f"accuracy {floor:.1e} is used.", UserWarning, stacklevel=3)
@@ -322,7 +322,7 @@ def _dense(matrix: AnyArray | None, action: Action, k: int, tol: float) -> Ritz:
     """Solve by LAPACK, and measure the answer as that of any other method."""
     if matrix is None:
         raise ValueError("method='lapack' needs a matrix; use method='lanczos' for an operator.")
-    scaled = np.ldexp(matrix.astype(np.float64), -action.exponent)
+    scaled = np.ldexp(matrix.astype(np.float64, copy=False), -action.exponent)
     size, more = len(scaled), min(k + 1, len(scaled))
     subset = None if more > size // 2 else (size - more, size - 1)
     values, vectors = eigh(scaled, overwrite_a=True, check_finite=False, subset_by_index=subset,
@@ -337,7 +337,7 @@ def _scaled(callback: Callback | None, exponent: int) -> Callback | None:
     if callback is None or exponent == 0:
         return callback
     return lambda columns, values, residuals: callback(
-        columns, np.ldexp(values, exponent), np.ldexp(residuals, exponent))
+        columns, times_power(values, exponent), times_power(residuals, exponent))
 
 
 def _certified(matrix: AnyArray | None, action: Action, found: Ritz, wanted: bool | str,
@@ -346,19 +346,15 @@ def _certified(matrix: AnyArray | None, action: Action, found: Ritz, wanted: boo
     if wanted == "proof" and matrix is None:
         raise ValueError("certificate='proof' needs a matrix, not an operator; use 'residual'.")
     if matrix is not None and (wanted == "proof" or (wanted is True and action.size <= PROOF)):
-        scaled = np.ldexp(matrix.astype(np.float64, copy=False), -action.exponent)
+        scaled = times_power(matrix.astype(np.float64, copy=False), -action.exponent)
         told = proved(scaled, found.values, found.vectors, found.residuals, found.spread,
                       found.next, asymmetry)
     else:
-        doubt = slack(action.size, found.scale) + asymmetry
+        doubt = doubt_of(action.size, found.scale) + asymmetry
         told = certificate(found.values, found.residuals, found.spread, doubt, None, "none")
-    return Certificate(_times(told.lower, action), _times(told.upper, action),
-                       _times(told.residuals, action), told.angle, told.method, told.clusters)
-
-
-def _times(values: FloatArray, action: Action) -> FloatArray:
-    result: FloatArray = np.ldexp(values, action.exponent)
-    return result
+    lower, upper, residuals = (times_power(bound, action.exponent)
+                               for bound in (told.lower, told.upper, told.residuals))
+    return replace(told, lower=lower, upper=upper, residuals=residuals)
 
 
 def _warn(found: Ritz, tol: float, method: str) -> None:

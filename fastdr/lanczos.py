@@ -129,7 +129,7 @@ def _grow(action: Action, basis: _Basis, block: int, tol: float, rng: Generator)
         coupling, fresh = factor.astype(np.float64), size
     else:
         if sound:  # back to what was not normalised
-            rows[known:known + size] = np.tril(factor) @ rows[known:known + size]
+            rows[known:known + size] = factor @ rows[known:known + size]
         scale = max(float(np.abs(small).max()), float(np.abs(basis.small[:first, :first]).max(
             initial=0.0)), np.finfo(np.float64).tiny)
         coupling, fresh = _independent(basis, known, size, min(block, room), scale, tol, rng)
@@ -138,7 +138,7 @@ def _grow(action: Action, basis: _Basis, block: int, tol: float, rng: Generator)
         factor = np.zeros((fresh, fresh), rows.dtype)
         if fresh and expand(rows, known, fresh, overlap, factor) > 0:
             small += coupling @ overlap
-            coupling = coupling @ np.tril(factor).astype(np.float64)
+            coupling = coupling @ factor.astype(np.float64)
     basis.small[first:known, :known] = small
     basis.small[:known, first:known] = small.T
     basis.small[first:known, first:known] = (small[:, first:] + small[:, first:].T) / 2
@@ -205,20 +205,32 @@ def polished(action: Action, vectors: FloatArray, following: float, scale: float
              began: int, restarts: int) -> Ritz:
     """Make `vectors` orthonormal in float64, turn them by a last Rayleigh-Ritz, measure them."""
     vectors = np.ascontiguousarray(np.linalg.qr(vectors.T)[0].T)
-    moved = images(action, vectors)
-    values, turn = np.linalg.eigh((vectors @ moved.T + moved @ vectors.T) / 2)
-    values, turn = values[::-1], turn[:, ::-1]
-    vectors, moved = turn.T @ vectors, turn.T @ moved
+    values, vectors, moved = rayleigh_ritz(action, vectors)
     moved -= values[:, None] * vectors
     residuals = np.linalg.norm(moved, axis=1)
-    spread = math.sqrt(max(0.0, float(np.linalg.eigvalsh(moved @ moved.T)[-1])))
     scale = max(scale, float(np.abs(values).max()))
-    floor = rounding(action.size, np.dtype(np.float64)) * scale
-    converged = bool((residuals <= max(tol * scale, floor)).all())
-    return Ritz(values, vectors, residuals, spread, following, scale, converged,
-                action.columns - began, restarts)
+    return Ritz(values, vectors, residuals, joint_norm(moved), following, scale,
+                converged(residuals, tol, action.size, scale), action.columns - began, restarts)
 
 
-def rounding(size: int, dtype: np.dtype[np.float64]) -> float:
-    """Residual, relative to the largest value, that rounding in `dtype` may leave."""
-    return 10 * float(np.finfo(dtype).eps) * math.sqrt(size)
+def rayleigh_ritz(action: Action, rows: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the Ritz values of the span of orthonormal `rows`, descending, vectors and images."""
+    moved = images(action, rows)
+    values, turn = np.linalg.eigh((rows @ moved.T + moved @ rows.T) / 2)
+    turn = turn[:, ::-1].T
+    return values[::-1], turn @ rows, turn @ moved
+
+
+def joint_norm(rows: FloatArray) -> float:
+    """Return the 2-norm of a few long rows, through their Gram matrix."""
+    return math.sqrt(max(0.0, float(np.linalg.eigvalsh(rows @ rows.T)[-1])))
+
+
+def converged(residuals: FloatArray, tol: float, size: int, scale: float) -> bool:
+    """Tell whether residuals are within `tol` of the largest value, or as small as they can be."""
+    return bool((residuals <= max(tol, rounding(size)) * scale).all())
+
+
+def rounding(size: int) -> float:
+    """Residual, relative to the largest value, that rounding in float64 may leave."""
+    return 10 * float(np.finfo(np.float64).eps) * math.sqrt(size)

@@ -7,8 +7,16 @@ import math
 import numpy as np
 from numpy.random import Generator
 
-from fastdr.actions import Action, images
-from fastdr.lanczos import BLOCK, Callback, Ritz, rounding
+from fastdr.actions import Action
+from fastdr.lanczos import (
+    BLOCK,
+    Callback,
+    Ritz,
+    converged,
+    joint_norm,
+    rayleigh_ritz,
+    rounding,
+)
 from fastdr.threads import blas_limit
 from fastdr.validation import FloatArray
 
@@ -31,13 +39,9 @@ def power(action: Action, count: int, *, tol: float, rng: Generator,
     rows, began = np.linalg.qr(rows.T)[0].T, action.columns
     with blas_limit(1):
         while True:
-            moved = images(action, np.ascontiguousarray(rows))
-            values, turn = np.linalg.eigh((rows @ moved.T + moved @ rows.T) / 2)
-            values, turn = values[::-1], turn[:, ::-1]
-            rows, moved = turn.T @ rows, turn.T @ moved
+            values, rows, moved = rayleigh_ritz(action, np.ascontiguousarray(rows))
             scale = float(np.abs(values).max())
-            floor = rounding(size, np.dtype(np.float64)) * scale
-            if values[-1] < -floor:
+            if values[-1] < -rounding(size) * scale:
                 raise ValueError(f"C is not positive semi-definite: it has an eigenvalue of at "
                                  f"most {math.ldexp(values[-1], action.exponent):g}, and the "
                                  "power method finds the largest magnitude; use "
@@ -46,12 +50,10 @@ def power(action: Action, count: int, *, tol: float, rng: Generator,
             residuals = np.linalg.norm(left[:count], axis=1)
             if callback is not None:
                 callback(action.columns - began, values[:count], residuals)
-            converged = bool((residuals <= max(tol * scale, floor)).all())
-            if converged or action.columns - began + width > budget:
+            done = converged(residuals, tol, size, scale)
+            if done or action.columns - began + width > budget:
                 break
             rows = np.linalg.qr((moved - values[-1] / 2 * rows).T)[0].T
-    gram = left[:count] @ left[:count].T
-    spread = math.sqrt(max(0.0, float(np.linalg.eigvalsh(gram)[-1])))
     following = float(values[count]) if count < len(values) else -math.inf
-    return Ritz(values[:count], np.ascontiguousarray(rows[:count]), residuals, spread, following,
-                scale, converged, action.columns - began, 0)
+    return Ritz(values[:count], np.ascontiguousarray(rows[:count]), residuals,
+                joint_norm(left[:count]), following, scale, done, action.columns - began, 0)
