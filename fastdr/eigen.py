@@ -153,7 +153,7 @@ def eigsh(C: Any, k: int = 6, *, method: str = "auto", tol: float = 0.0,
     size, item = action.size, action.dtype.itemsize
     _check(size, k, method, tol, certificate, ncv, maxiter)
     tol = _reachable(tol or TOL[item], size, action.dtype)
-    first = None if start is None else _start(start, size)
+    first = None if start is None else _unit_rows(start, size, "start")
     rng = np.random.default_rng(random_state)
     race = method == "auto" and matrix is not None
     if race and (size <= SMALL or k > size // 20):
@@ -220,7 +220,7 @@ def certify(C: ArrayLike, vectors: ArrayLike) -> Certificate:
     assert matrix is not None
     matrix = matrix.astype(np.float64, copy=False)
     action = MatrixAction(matrix, matrix.dtype, action.exponent)
-    rows = _start(vectors, action.size)
+    rows = _unit_rows(vectors, action.size, "vectors")
     if not 1 <= len(rows) <= action.size or np.linalg.matrix_rank(rows) < len(rows):
         raise ValueError(f"vectors has {len(rows)} columns that are dependent; give at most "
                          f"{action.size} independent ones.")
@@ -307,13 +307,13 @@ def _reachable(tol: float, size: int, dtype: np.dtype[Any]) -> float:
     return floor
 
 
-def _start(start: ArrayLike, size: int) -> FloatArray:
-    """Return the columns to begin with as independent unit rows."""
-    given = np.asarray(start, dtype=np.float64)
+def _unit_rows(columns: ArrayLike, size: int, name: str) -> FloatArray:
+    """Return given columns as rows of length 1; the argument's `name` is for errors."""
+    given = np.asarray(columns, dtype=np.float64)
     if given.ndim == 1:
         given = given[:, None]
     if given.ndim != 2 or given.shape[0] != size or not np.isfinite(given).all():
-        raise ValueError(f"start has shape {given.shape}; expected ({size}, j), finite.")
+        raise ValueError(f"{name} has shape {given.shape}; expected ({size}, j), finite.")
     norms = np.linalg.norm(given, axis=0)
     return np.ascontiguousarray((given / np.where(norms > 0, norms, 1.0)).T)
 

@@ -293,3 +293,5 @@ def test_a_certificate_says_itself_in_a_line():
     assert str(fastdr.eigsh(matrix, 3, certificate=False).info.certificate).startswith("not proved")
     with pytest.raises(ValueError, match="dependent"):
         fastdr.certify(matrix, np.ones((30, 2)))
+    with pytest.raises(ValueError, match=r"vectors has shape \(7, 2\); expected \(30, j\)"):
+        fastdr.certify(matrix, np.ones((7, 2)))
