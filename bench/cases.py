@@ -66,7 +66,10 @@ def _size(dtype: str) -> int:
 
 
 def _arithmetic(dtype: str) -> str:
-    """Return the least precise arithmetic that does it: products of bytes are exact in f4."""
+    """Return the least precise floating-point arithmetic that does it; bytes are exact in f4.
+
+    They are multiplied as int16 in fact, so their share of f4's peak may exceed 1.
+    """
     return "f4" if dtype in ("f4", "u1") else "f8"
 
 

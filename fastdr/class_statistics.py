@@ -21,6 +21,7 @@ from fastdr.validation import (
     as_matrix,
     as_weights,
     raise_not_finite,
+    working_dtype,
 )
 
 Codes = NDArray[np.intp]
@@ -90,13 +91,14 @@ class ClassMoments:
     @classmethod
     def _of_codes(cls, rows: AnyArray, classes: AnyArray, codes: Codes,
                   weight: FloatArray | None, precision: Precision) -> Self:
-        single = (rows.dtype.kind == "f" and rows.dtype.itemsize < 8 and precision is None
+        single = (working_dtype(rows.dtype) == np.float32 and precision is None
                   and len(rows) > FEW_ROWS)
+        working = np.dtype(np.float32 if single else np.float64)
         counts, weights = class_sizes(codes, weight, len(classes))
         centres = first_centres(rows, codes, weight, len(classes))
         for last in (False, True):
-            total = ScatterSum(rows.shape[1], np.zeros(rows.shape[1]), single=single, exact=True)
-            sums = _add_classes(total, rows, codes, centres, weight)
+            total = ScatterSum(rows.shape[1], np.zeros(rows.shape[1]), working, fixed=True)
+            sums = _add_classes(total, rows, codes, centres, weight, working)
             if total.outside:
                 return cls._of_codes(rows, classes, codes, weight, "double")
             within = total.finish(centred=False)[1]
@@ -171,14 +173,14 @@ class ClassMoments:
 
 
 class _ClassRows(Rows):
-    """Rows less the centre of their class, as float64 or float32, with their sums by class."""
+    """Rows less the centre of their class, in the `working` dtype, with their sums by class."""
 
     native = False
 
     def __init__(self, array: AnyArray, codes: Codes, centres: FloatArray,
-                 weight: FloatArray | None, single: bool) -> None:
+                 weight: FloatArray | None, working: np.dtype[Any]) -> None:
         self.array, self.count = array, len(array)
-        self.codes, self.centres, self.weight, self.single = codes, centres, weight, single
+        self.codes, self.centres, self.weight, self.working = codes, centres, weight, working
         self.sums: list[tuple[int, Codes, FloatArray]] = []
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[Matrix, int, int, int]]:
@@ -193,7 +195,7 @@ class _ClassRows(Rows):
             centre_classes(given, local, self.centres[present],
                            None if self.weight is None else self.weight[part], sums, rows)
             self.sums.append((start, present, sums))
-            yield Matrix(rows.astype(np.float32) if self.single else rows), start, 0, len(rows)
+            yield Matrix(rows.astype(self.working, copy=False)), start, 0, len(rows)
 
     def _local(self, codes: Codes) -> tuple[Codes, Codes]:
         """Return (present, local) with present[local] = codes, short unless classes are few."""
@@ -203,7 +205,7 @@ class _ClassRows(Rows):
 
 
 def _add_classes(total: ScatterSum, rows: AnyArray, codes: Codes, centres: FloatArray,
-                 weight: FloatArray | None) -> FloatArray:
+                 weight: FloatArray | None, working: np.dtype[Any]) -> FloatArray:
     """Add rows less the `centres` of their classes to `total`; return their sums by class."""
     sums = np.zeros_like(centres)
     entries = _SLAB if len(centres) > FEW_CLASSES else 8 * _SLAB
@@ -211,7 +213,7 @@ def _add_classes(total: ScatterSum, rows: AnyArray, codes: Codes, centres: Float
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         weights = None if weight is None else weight[part]
-        slab = _ClassRows(rows[part], codes[part], centres, weights, total.single)
+        slab = _ClassRows(rows[part], codes[part], centres, weights, working)
         with np.errstate(over="ignore", invalid="ignore"):
             if not total.add(slab, weights):
                 raise_not_finite(rows)

@@ -233,7 +233,8 @@ def gram(X: AnyArray, mean: FloatArray | None = None, scale: FloatArray | None =
     returned if its range is too small. Raises ValueError for NaN and infinity.
     """
     factor = None if scale is None else 1.0 / scale
-    total = ScatterSum(X.shape[0], np.zeros(X.shape[0]), single=single, exact=True, row_shift=mean)
+    total = ScatterSum(X.shape[0], np.zeros(X.shape[0]), np.float32 if single else np.float64,
+                       fixed=True, row_shift=mean)
     if not total.add(X, root=factor, transposed=True):
         raise_not_finite(X)
     return None if total.outside else total.finish(centred=False)[1]

@@ -8,6 +8,7 @@ divided: threads pack panels of rows together, then multiply separate parts of o
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fastdr._dense import Panel, Scatter, storage_size, strip_width, triangle_size
 from fastdr.sources import Rows
@@ -45,16 +46,17 @@ def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) 
 class ScatterSum:
     """Running scatter of row blocks; `add` blocks in order, then `finish` once.
 
-    `single` multiplies in float32 within a panel, `exact` leaves panels where they are (small
-    integers). `outside` tells afterwards that products left the range of float32.
+    Rows are multiplied in `working` within a panel: float64, float32, or int16, which is exact and
+    is for 8-bit integers without weights, about an integral shift among them. `fixed` leaves
+    panels where they are. `outside` tells afterwards that products left the range of float32.
     """
 
-    def __init__(self, features: int, shift: FloatArray, *, single: bool, exact: bool = False,
-                 row_shift: FloatArray | None = None) -> None:
-        self.features, self.shift, self.single, self.exact = features, shift, single, exact
-        self.row_shift = row_shift
+    def __init__(self, features: int, shift: FloatArray, working: DTypeLike = np.float64, *,
+                 fixed: bool = False, row_shift: FloatArray | None = None) -> None:
+        self.features, self.shift, self.fixed, self.row_shift = features, shift, fixed, row_shift
+        self.itemsize = np.dtype(working).itemsize
         self._panels: list[Panel] = []
-        self._storage = np.zeros(storage_size(features, single))
+        self._storage = np.zeros(storage_size(features, self.itemsize))
         self._total = self._scatter(self._storage)
 
     @property
@@ -63,7 +65,7 @@ class ScatterSum:
         return bool(self._total.outside)
 
     def _scatter(self, storage: FloatArray) -> Scatter:
-        return Scatter(self.features, storage, self.shift, self.single, self.exact,
+        return Scatter(self.features, storage, self.shift, self.itemsize, self.fixed,
                        self.row_shift)
 
     def add(self, X: AnyArray | Rows, weight: FloatArray | None = None, *,
@@ -78,7 +80,7 @@ class ScatterSum:
     def _add_groups(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> int:
         work = rows.count * self.features * max(self.features, 32)
         panels = -(-rows.count // PANEL)
-        size = triangle_size(self.features, self.single)
+        size = triangle_size(self.features, self.itemsize)
         room = max(2, rows.array.nbytes // (_ROOM * 8 * size))
         count = max(1, min(_GROUPS, work // _GROUP_WORK, panels, room))
         edges = [min(panels * i // count * PANEL, rows.count) for i in range(count + 1)]
@@ -104,7 +106,7 @@ class ScatterSum:
             self._panels.append(Panel(self._total))
         halves = self._panels[:count], self._panels[count:2 * count]
         ready: list[Panel] = []
-        parts, bad = _parts(-(-self.features // strip_width(self.single))), -1
+        parts, bad = _parts(-(-self.features // strip_width(self.itemsize))), -1
         for step in range(-(-rows.count // (count * PANEL)) + 1):
             filling, top = halves[step % 2], step * count * PANEL
             starts = range(top, min(top + count * PANEL, rows.count), PANEL)

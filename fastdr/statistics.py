@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from fastdr._dense import add_column_sums
 from fastdr.scatter import ScatterSum, middle
@@ -20,6 +20,7 @@ from fastdr.validation import (
     as_weights,
     output,
     raise_not_finite,
+    working_dtype,
 )
 
 Precision = Literal["double"] | None
@@ -88,11 +89,13 @@ class Moments:
         """
         rows = as_matrix(X)
         weight = as_weights(sample_weight, rows.shape[0])
-        small = rows.dtype.itemsize == 1 and weight is None
-        single = small or (rows.dtype.kind == "f" and rows.dtype.itemsize < 8
-                           and precision is None and rows.shape[0] > FEW_ROWS)
+        working: DTypeLike = np.float64
+        if rows.dtype.itemsize == 1 and weight is None:
+            working = np.int16
+        elif working_dtype(rows.dtype) == np.float32 and precision is None and len(rows) > FEW_ROWS:
+            working = np.float32
         shift = middle(rows, weight, integral=rows.dtype.kind in "iub")
-        total = ScatterSum(rows.shape[1], shift, single=single, exact=small)
+        total = ScatterSum(rows.shape[1], shift, working)
         finite = total.add(rows, weight)
         if total.outside:
             return cls.of(rows, weight, precision="double")
@@ -199,8 +202,7 @@ def _of_huge(rows: AnyArray, weight: FloatArray | None) -> tuple[FloatArray, ...
     source = ArraySource(rows)
     largest = np.max([np.abs(block).max(axis=0) for block in source.blocks()], axis=0)
     exponent = np.where(largest < 2.0**500, 0, np.frexp(largest)[1])
-    total = ScatterSum(rows.shape[1], middle(rows, weight, integral=False) * (exponent == 0),
-                       single=False)
+    total = ScatterSum(rows.shape[1], middle(rows, weight, integral=False) * (exponent == 0))
     start = 0
     for block in source.blocks():
         part = None if weight is None else weight[start:start + len(block)]

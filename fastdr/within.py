@@ -66,7 +66,7 @@ class ClassColumns(Rows):
     def gram(self, factor: FloatArray) -> FloatArray:
         """Return inner products (n, n) of the rows, their columns multiplied by `factor`."""
         size = len(self.array)
-        total = ScatterSum(size, np.zeros(size), single=False, exact=True)
+        total = ScatterSum(size, np.zeros(size), fixed=True)
         total.add(self, root=factor)
         return total.finish(centred=False)[1]
 

@@ -32,10 +32,12 @@ cdef extern from "tile.h" nogil:
     ptrdiff_t fd_triangle_offset(ptrdiff_t strip, ptrdiff_t strips, ptrdiff_t width)
 
     ctypedef struct fd_kernels:
-        ptrdiff_t width, gram_width, strip_step
+        ptrdiff_t width, gram_width
+        ptrdiff_t panel_bytes(ptrdiff_t) noexcept nogil
         void pack(const fd_matrix *, ptrdiff_t, ptrdiff_t, const fd_affine *, void *, double *,
                   double *) noexcept nogil
-        void recentre(void *, ptrdiff_t, ptrdiff_t, const double *, const double *) noexcept nogil
+        void (*recentre)(void *, ptrdiff_t, ptrdiff_t, const double *,
+                         const double *) noexcept nogil
         void multiply(const void *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
                       ptrdiff_t, double *, const char *, ptrdiff_t) noexcept nogil
         int rows_product(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
@@ -51,7 +53,7 @@ cdef extern from "tile.h" nogil:
 
     ctypedef struct fd_tile:
         const char *name
-        fd_kernels f8, f4
+        fd_kernels f8, f4, i2
         void add_rank_one(double *, ptrdiff_t, ptrdiff_t, const double *, double) noexcept nogil
         double read_words(const uint64_t *, ptrdiff_t) noexcept nogil
 
@@ -128,8 +130,12 @@ cdef class Memory:
         free(self.raw)
 
 
-cdef inline const fd_kernels *kernels(bint single) noexcept nogil:
-    return &tile.f4 if single else &tile.f8
+cdef inline const fd_kernels *kernels(Py_ssize_t itemsize) noexcept nogil:
+    return &tile.f8 if itemsize == 8 else &tile.f4 if itemsize == 4 else &tile.i2
+
+
+cdef inline const fd_kernels *kernels_of(Matrix matrix) noexcept nogil:
+    return kernels(4 if matrix.x.dtype == FD_F4 else 8)
 
 
 cdef inline const double *optional(const double[::1] view) noexcept nogil:
@@ -151,9 +157,7 @@ cdef class Panel:
     cdef bint apart, outside
 
     def __init__(self, Scatter owner):
-        cdef Py_ssize_t item = 4 if owner.single else 8
-        cdef Py_ssize_t step = owner.kernel.strip_step + 2 * owner.kernel.width
-        self.packed = Memory(owner.strips * step * item)
+        self.packed = Memory(owner.kernel.panel_bytes(owner.features))
         self.totals = Memory(2 * owner.padded * 8)
         self.sums = <double *>self.totals.data
         self.squares = self.sums + owner.padded
@@ -167,10 +171,11 @@ cdef class Scatter:
     and joins the ``far`` set by Chan, Golub and LeVeque's (1983) update. Either way no digit is
     lost to the distance of the data from zero.
 
-    Parameters: number of features; zeroed `storage` of `storage_size(features, single)` float64
+    Parameters: number of features; zeroed `storage` of `storage_size(features, itemsize)` float64
     (of `triangle_size` if it will only be merged into another); `shift` (features,) or empty;
-    `single` for float32 arithmetic within a panel; `exact` to keep panels where they are, for
-    small integers whose float32 products are exact as they stand.
+    `itemsize` of the arithmetic within a panel: 8 for float64, 4 for float32, 2 for int16 pairs
+    summed in int32 (8-bit integers about an integral shift among them, unweighted: exact);
+    `fixed` to keep panels where they are.
     With `row_shift` (one entry for every row to come) rows are shifted by it as a whole: on a
     transposed view that centres the features and makes the scatter a Gram matrix.
     """
@@ -178,8 +183,8 @@ cdef class Scatter:
     cdef const fd_kernels *kernel
     cdef readonly Py_ssize_t features
     cdef Py_ssize_t strips, padded
-    cdef readonly bint single
-    cdef bint exact
+    cdef readonly Py_ssize_t itemsize
+    cdef bint fixed
     cdef object storage
     cdef double *triangle
     cdef double *near
@@ -192,10 +197,11 @@ cdef class Scatter:
     cdef readonly bint outside
 
     def __init__(self, Py_ssize_t features, double[::1] storage, const double[::1] shift,
-                 bint single, bint exact, const double[::1] row_shift=None):
+                 Py_ssize_t itemsize, bint fixed, const double[::1] row_shift=None):
         cdef Py_ssize_t i
-        self.kernel = kernels(single)
-        self.features, self.single, self.exact = features, single, exact
+        self.kernel = kernels(itemsize)
+        self.features, self.itemsize = features, itemsize
+        self.fixed = fixed or self.kernel.recentre == NULL
         self.strips = (features + self.kernel.width - 1) // self.kernel.width
         self.padded = self.strips * self.kernel.width
         self.storage, self.shift, self.row_shift = storage, shift, row_shift
@@ -225,8 +231,8 @@ cdef class Scatter:
             total += panel.squares[i] + panel.sums[i]
             panel.apart |= panel.sums[i] * panel.sums[i] > 0.5 * panel.weight * panel.squares[i]
             panel.outside |= panel.squares[i] > 1e36 or 0 < panel.squares[i] < 1e-28
-        panel.outside &= self.single
-        panel.apart &= panel.weight > 0 and not self.exact
+        panel.outside &= self.itemsize == 4
+        panel.apart &= panel.weight > 0 and not self.fixed
         if panel.apart:
             for i in range(self.padded):
                 panel.sums[i] /= panel.weight
@@ -261,7 +267,7 @@ cdef class Scatter:
         cdef const char *next
         cdef const double *w = optional(weight)
         cdef const double *r = optional(root)
-        if x.dtype <= FD_F4 and x.col_step > 0 and x.row_step == x.cols * x.col_step:
+        if x.col_step > 0 and x.row_step == x.cols * x.col_step:
             item = x.row_step
         with nogil:
             while start < last:
@@ -372,18 +378,18 @@ cdef Py_ssize_t packed_size(Py_ssize_t features, Py_ssize_t width) noexcept:
     return fd_triangle_offset(strips, strips, width)
 
 
-def triangle_size(Py_ssize_t features, bint single):
+def triangle_size(Py_ssize_t features, Py_ssize_t itemsize):
     """Float64 elements of a packed triangle, the least storage of a Scatter to be merged."""
-    return packed_size(features, kernels(single).width)
+    return packed_size(features, kernels(itemsize).width)
 
 
-def storage_size(Py_ssize_t features, bint single):
+def storage_size(Py_ssize_t features, Py_ssize_t itemsize):
     """Float64 elements that hold a packed triangle and, unpacked in place, the full matrix.
 
     The triangle lies at the end; row i moves forward from its packed place to i * features + i,
     so every packed row must start no earlier than that.
     """
-    cdef Py_ssize_t width = kernels(single).width, s, i, before = 0
+    cdef Py_ssize_t width = kernels(itemsize).width, s, i, before = 0
     cdef Py_ssize_t strips = (features + width - 1) // width
     for i in range(features):
         s = i // width
@@ -427,10 +433,10 @@ def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double
 
     shift, sums, squares (features,); root (rows,), the square roots of weights, or None.
     """
-    cdef const fd_kernels *kernel = kernels(False)
+    cdef const fd_kernels *kernel = kernels(8)
     cdef Py_ssize_t d = rows.x.cols, padded = (d + kernel.width - 1) // kernel.width * kernel.width
     cdef Py_ssize_t start = first, stop, j
-    cdef Memory packed = Memory((padded // kernel.width * kernel.strip_step + 2 * padded) * 8)
+    cdef Memory packed = Memory(kernel.panel_bytes(d))
     cdef Memory totals = Memory(2 * padded * 8)
     cdef double *s = <double *>totals.data
     cdef fd_affine affine
@@ -445,9 +451,9 @@ def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double
             start = stop
 
 
-def strip_width(bint single):
+def strip_width(Py_ssize_t itemsize):
     """Columns of a packed strip."""
-    return kernels(single).width
+    return kernels(itemsize).width
 
 
 def product_rows(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
@@ -457,8 +463,7 @@ def product_rows(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::
     rows (n, p), shift (p,) or empty, factor (p, q) and out (n, q) row-major in the working
     dtype, offset (q,) or empty.
     """
-    cdef bint single = out.x.dtype == FD_F4
-    cdef const fd_kernels *kernel = kernels(single)
+    cdef const fd_kernels *kernel = kernels_of(out)
     cdef Memory work = Memory(kernel.rows_work(rows.x.cols, factor.x.cols))
     cdef int finite
     with nogil:
@@ -474,8 +479,7 @@ def row_errors(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1]
 
     rows (n, p), forward (p, k), backward (k, p) row-major in the working dtype.
     """
-    cdef bint single = forward.x.dtype == FD_F4
-    cdef const fd_kernels *kernel = kernels(single)
+    cdef const fd_kernels *kernel = kernels_of(forward)
     cdef Memory work = Memory(kernel.errors_work(rows.x.cols, forward.x.cols))
     with nogil:
         kernel.row_errors(&rows.x, first, last, optional(shift), forward.x.data, backward.x.data,
@@ -484,7 +488,7 @@ def row_errors(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1]
 
 def gram_width(bint single):
     """Columns that one call of add_gram_action multiplies."""
-    return kernels(single).gram_width
+    return kernels(4 if single else 8).gram_width
 
 
 def add_gram_action(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
@@ -493,7 +497,7 @@ def add_gram_action(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double
 
     factor and out (p, gram_width) row-major in the working dtype.
     """
-    cdef const fd_kernels *kernel = kernels(factor.x.dtype == FD_F4)
+    cdef const fd_kernels *kernel = kernels_of(factor)
     cdef Memory work = Memory(kernel.gram_work(rows.x.cols))
     with nogil:
         kernel.gram_apply(&rows.x, first, last, optional(shift), factor.x.data,
@@ -504,7 +508,7 @@ def peak_flops(Py_ssize_t itemsize, Py_ssize_t iterations):
     """Run fused multiply-adds on registers; return how many operations were done."""
     cdef double done
     with nogil:
-        done = kernels(itemsize == 4).peak(iterations)
+        done = kernels(4 if itemsize == 4 else 8).peak(iterations)
     return done
 
 

@@ -15,6 +15,7 @@ from tolerance import arithmetic, scatter_error
 import fastdr
 from fastdr import _dense
 from fastdr.operators import gram, gram_apply, project, reconstruct, reconstruction_error
+from fastdr.scatter import ScatterSum
 from fastdr.statistics import column_moments
 
 FEATURES = [*range(1, 41), 63, 64, 65, 127, 128, 129, 130, 131]
@@ -78,6 +79,78 @@ def test_weighted_scatter_of_every_size(rows, kind):
         np.testing.assert_allclose(squares, np.diagonal(integer_scatter(X, weight)), rtol=1e-12,
                                    atol=1e-9)
         np.testing.assert_allclose(mean, found.mean, rtol=1e-14)
+
+
+BYTES = {"u1": (0, 255), "i1": (-128, 127), "?": (0, 1)}
+
+
+def extremes(shape, kind):
+    """The two ends of the range of a byte in random order, so that no product could be larger."""
+    return np.random.default_rng(1).choice(BYTES[kind], shape).astype(kind)
+
+
+def exact_products(X, shift):
+    """(X - shift)ᵀ(X - shift) of bytes: every sum is an integer below 2^53, so exact in float64."""
+    centred = X.astype(np.float64) - shift
+    return centred.T @ centred
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("kind", BYTES)
+def test_products_of_bytes_are_exact(rows, kind):
+    for features in [*FEATURES, *MANY_FEATURES[:3]]:
+        X = extremes((rows, features), kind)
+        for shift in (*BYTES[kind], sum(BYTES[kind]) // 2):
+            at = np.full(features, float(shift))
+            total = ScatterSum(features, at, np.int16)
+            assert total.add(X)
+            offset, products = total.finish(centred=False)
+            np.testing.assert_array_equal(products, exact_products(X, at), err_msg=str(features))
+            assert not offset.any()
+
+
+@pytest.mark.parametrize("features", [1, 7, 64, 65, 129, 520])
+@pytest.mark.parametrize("kind", BYTES)
+def test_products_of_bytes_are_exact_in_every_layout(kind, features, layout, stored):
+    X = extremes((771, features), kind)
+    at = np.full(features, float(BYTES[kind][1]))
+    total = ScatterSum(features, at, np.int16)
+    for part in (slice(None), slice(257), slice(257, 258), slice(258, None)):
+        assert total.add(stored(X, layout)[part])
+    products = total.finish(centred=False)[1]
+    np.testing.assert_array_equal(products, 2 * exact_products(X, at))
+
+
+@pytest.mark.parametrize("features", [3, 40, 530])
+@pytest.mark.parametrize("kind", ["u1", "i1"])
+def test_bytes_far_from_the_first_rows(kind, features):
+    """The shift is one end of the range, and nearly all rows lie at the other."""
+    rng, (low, high) = np.random.default_rng(0), BYTES[kind]
+    X = rng.integers(high - 2, high + 1, (6000, features)).astype(kind)
+    X[:1024] = low
+    X[:, 1] = high
+    found, true = fastdr.moments(X), integer_scatter(X)
+    # exact but for moving 6000 products of at most 255² to the mean, in float64
+    assert np.abs(found.scatter - true).max() <= 8 * 2.0**-53 * 6000 * 255**2
+    sums = X.sum(axis=0, dtype=np.int64)
+    np.testing.assert_allclose(found.mean, sums / 6000, rtol=4 * 2.0**-53)
+    whole = 6000 * (found.mean + found.rest.astype(np.longdouble))
+    assert np.abs(whole - sums).max() <= 6000 * 255 * 2.0**-53
+    assert found.mean[1] == high
+    assert (found.scatter[1] == 0).all()
+
+
+@pytest.mark.parametrize("features", [40, 600])
+@pytest.mark.parametrize("kind", BYTES)
+def test_bytes_do_not_depend_on_threads_or_layout(kind, features):
+    X = extremes((5003, features), kind)
+    results = []
+    for threads, rows in ((1, X), (2, X), (3, np.asfortranarray(X)), (8, X[::-1].copy()[::-1])):
+        fastdr.set_num_threads(threads)
+        results.append(fastdr.moments(rows))
+    for found in results[1:]:
+        np.testing.assert_array_equal(found.scatter, results[0].scatter)
+        np.testing.assert_array_equal(found.mean, results[0].mean)
 
 
 def test_rows_of_weight_zero_do_not_count_at_panel_edges():

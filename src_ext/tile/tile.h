@@ -10,8 +10,7 @@
 
 enum { FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_U8 };
 
-/* Rows of one panel. 256 keeps three strips of float64 within 24 KB of L1, and 256 products of
-   bytes within the 24 bits that float32 sums exactly. */
+/* Rows of one panel: 256 keep three strips of float64 within 24 KB of L1. Even. */
 #define FD_PANEL 256
 
 /* A strided matrix of any supported dtype; steps in bytes, possibly zero or negative. */
@@ -39,16 +38,18 @@ typedef struct {
     ptrdiff_t width;      /* columns of a strip */
     ptrdiff_t gram_width; /* columns of V in one gram_apply call: 64 bytes */
 
-    /* Elements of the working type between packed strips of FD_PANEL rows. */
-    ptrdiff_t strip_step;
+    /* Bytes of scratch for a packed panel of so many columns. */
+    ptrdiff_t (*panel_bytes)(ptrdiff_t cols);
 
     /* Pack rows [first, last) into strips; sums[j] = sum_i f² (x[i,j] - shift) and
        squares[j] = sum_i f² (x[i,j] - shift)², with f = row_factor and the column's shift,
-       float64, padded with zeros to whole strips. */
+       float64, padded with zeros to whole strips. Integers have only col_shift, which is integral
+       and lies among them, and no squares. */
     void (*pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const fd_affine *affine,
                  void *packed, double *sums, double *squares);
 
-    /* Subtract row_factor[i] * means[j] from the packed rows. */
+    /* Subtract row_factor[i] * means[j] from the packed rows; NULL for integers, whose products
+       are exact about any shift. */
     void (*recentre)(void *packed, ptrdiff_t rows, ptrdiff_t cols, const double *means,
                      const double *row_factor);
 
@@ -80,6 +81,7 @@ typedef struct {
 typedef struct {
     const char *name;
     fd_kernels f8, f4;
+    fd_kernels i2; /* 8-bit integers in pairs of int16: the scatter only */
 
     /* triangle += factor v v' */
     void (*add_rank_one)(double *triangle, ptrdiff_t cols, ptrdiff_t width, const double *v,

@@ -3,5 +3,6 @@
 #define FD_BYTES 32
 #define FD_ROWS 4
 #define FD_STRIPS 3
+#define FD_PAIR_STRIPS 2
 #define FD_GROUP 6
 #include "tile_impl.h"

@@ -3,5 +3,6 @@
 #define FD_BYTES 64
 #define FD_ROWS 8
 #define FD_STRIPS 3
+#define FD_PAIR_STRIPS 3
 #define FD_GROUP 12
 #include "tile_impl.h"

@@ -4,8 +4,10 @@
 #define FD_ROWS 4
 #ifdef __aarch64__
 #define FD_STRIPS 3
+#define FD_PAIR_STRIPS 2
 #else
 #define FD_STRIPS 1
+#define FD_PAIR_STRIPS 1
 #endif
 #define FD_GROUP 2
 #include "tile_impl.h"

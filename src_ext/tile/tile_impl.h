@@ -1,10 +1,14 @@
 /* The tile family, written once in vector extensions.
 
    A tile_*.c file sets FD_ISA, FD_BYTES (of a vector), FD_ROWS (columns on the broadcast side of
-   a register tile), FD_STRIPS (vectors on the other side), FD_GROUP (rows of a gram_apply group)
-   and includes this file. The typed parts are included once for each working type. */
+   a register tile), FD_STRIPS (vectors on the other side; FD_PAIR_STRIPS for pairs of int16),
+   FD_GROUP (rows of a gram_apply group) and includes this file. The typed parts are included once
+   for each working type. */
 #include <stdlib.h>
 #include <string.h>
+#ifdef FASTDR_X86
+#include <immintrin.h>
+#endif
 
 #include "tile.h"
 
@@ -86,6 +90,7 @@ FD_INLINE float fd_half(uint16_t bits)
 #ifdef FD_VECTORS
 typedef double fd_wide __attribute__((vector_size(FD_BYTES), aligned(8), may_alias));
 typedef float fd_narrow __attribute__((vector_size(FD_BYTES / 2), aligned(4), may_alias));
+typedef int32_t fd_whole __attribute__((vector_size(FD_BYTES / 2), aligned(4), may_alias));
 FD_INLINE fd_wide fd_load_wide(const double *p) { return *(const fd_wide *)p; }
 FD_INLINE void fd_store_wide(double *p, fd_wide v) { *(fd_wide *)p = v; }
 FD_INLINE fd_wide fd_splat_wide(double x) { return x - (fd_wide){0}; }
@@ -93,6 +98,10 @@ FD_INLINE fd_wide fd_widen_f8(const double *p) { return *(const fd_wide *)p; }
 FD_INLINE fd_wide fd_widen_f4(const float *p)
 {
     return __builtin_convertvector(*(const fd_narrow *)p, fd_wide);
+}
+FD_INLINE fd_wide fd_widen_i2(const int32_t *p)
+{
+    return __builtin_convertvector(*(const fd_whole *)p, fd_wide);
 }
 FD_INLINE fd_wide fd_add_wide(fd_wide a, fd_wide b) { return a + b; }
 FD_INLINE fd_wide fd_sub_wide(fd_wide a, fd_wide b) { return a - b; }
@@ -106,6 +115,7 @@ FD_INLINE void fd_store_wide(double *p, fd_wide v) { FD_EACH p[i_] = v.v[i_]; }
 FD_INLINE fd_wide fd_splat_wide(double x) { fd_wide r; FD_EACH r.v[i_] = x; return r; }
 FD_INLINE fd_wide fd_widen_f8(const double *p) { return fd_load_wide(p); }
 FD_INLINE fd_wide fd_widen_f4(const float *p) { fd_wide r; FD_EACH r.v[i_] = p[i_]; return r; }
+FD_INLINE fd_wide fd_widen_i2(const int32_t *p) { fd_wide r; FD_EACH r.v[i_] = p[i_]; return r; }
 FD_INLINE fd_wide fd_add_wide(fd_wide a, fd_wide b) { FD_EACH a.v[i_] += b.v[i_]; return a; }
 FD_INLINE fd_wide fd_sub_wide(fd_wide a, fd_wide b) { FD_EACH a.v[i_] -= b.v[i_]; return a; }
 FD_INLINE fd_wide fd_mul_wide(fd_wide a, fd_wide b) { FD_EACH a.v[i_] *= b.v[i_]; return a; }
@@ -117,27 +127,55 @@ FD_INLINE fd_wide fd_fma_wide(fd_wide a, fd_wide b, fd_wide c)
 #undef FD_EACH
 #endif
 
+/* Products of int16, added in pairs: the widest instruction there is. */
+#ifdef FASTDR_X86
+#if defined(__AVX512BW__) && FD_BYTES == 64
+typedef __m512i fd_part;
+#define FD_MADD _mm512_madd_epi16
+#elif defined(__AVX2__)
+typedef __m256i fd_part;
+#define FD_MADD _mm256_madd_epi16
+#else
+typedef __m128i fd_part;
+#define FD_MADD _mm_madd_epi16
+#endif
+/* Compilers regroup integer sums until registers run out: this sum is to stand as it is. */
+#define FD_SETTLE(part) __asm__("" : "+v"(part))
+#endif
+
 #define T double
-#define FD_IS_F4 0
+#define FD_DEEP 1
+#define FD_NATIVE FD_F8
 #define FD_T(name) FD_PASTE(name, f8)
+#include "tile_vec.h"
+#include "tile_floats.h"
 #include "tile_pack.h"
 #include "tile_scatter.h"
 #include "tile_rows.h"
-#undef T
-#undef FD_IS_F4
-#undef FD_T
-#undef FD_W
+#include "tile_end.h"
 
 #define T float
-#define FD_IS_F4 1
+#define FD_DEEP 1
+#define FD_NATIVE FD_F4
 #define FD_T(name) FD_PASTE(name, f4)
+#include "tile_vec.h"
+#include "tile_floats.h"
 #include "tile_pack.h"
 #include "tile_scatter.h"
 #include "tile_rows.h"
-#undef T
-#undef FD_IS_F4
-#undef FD_T
-#undef FD_W
+#include "tile_end.h"
+
+#undef FD_STRIPS
+#define FD_STRIPS FD_PAIR_STRIPS
+#define T int32_t
+#define FD_DEEP 2
+#define FD_NATIVE FD_I4
+#define FD_T(name) FD_PASTE(name, i2)
+#include "tile_vec.h"
+#include "tile_pairs.h"
+#include "tile_pack.h"
+#include "tile_scatter.h"
+#include "tile_end.h"
 
 static void add_rank_one(double *triangle, ptrdiff_t cols, ptrdiff_t width, const double *v,
                          double factor)
@@ -168,7 +206,7 @@ static double read_words(const uint64_t *words, ptrdiff_t count)
 }
 
 #define FD_KERNELS(t, w)                                                                          \
-    {.width = w, .gram_width = 64 / (FD_BYTES / (w)), .strip_step = FD_PANEL * (w) + 64 / (FD_BYTES / (w)), \
+    {.width = w, .gram_width = 64 / (FD_BYTES / (w)), .panel_bytes = panel_bytes_##t,             \
      .pack = pack_##t, .recentre = recentre_##t, .multiply = multiply_##t,                         \
      .rows_product = rows_product_##t, .row_errors = row_errors_##t, .rows_work = rows_work_##t,    \
      .errors_work = errors_work_##t, .gram_apply = gram_apply_##t, .gram_work = gram_work_##t,      \
@@ -181,6 +219,8 @@ const fd_tile FD_JOIN(fd_tile, FD_ISA) = {
     .name = FD_STRING(FD_ISA),
     .f8 = FD_KERNELS(f8, FD_BYTES / 8),
     .f4 = FD_KERNELS(f4, FD_BYTES / 4),
+    .i2 = {.width = FD_BYTES / 4, .panel_bytes = panel_bytes_i2, .pack = pack_i2,
+           .multiply = multiply_i2},
     .add_rank_one = add_rank_one,
     .read_words = read_words,
 };

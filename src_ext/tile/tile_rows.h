@@ -1,4 +1,4 @@
-/* Typed part 3: products with a narrow matrix, one pass over the rows. */
+/* Typed part 5: products with a narrow matrix, one pass over the rows. */
 
 /* Rows of a block, and columns of x multiplied at a time: a block stays in L2, a panel of the
    narrow matrix (FD_DEPTH by FD_STRIPS vectors) in L1. */
@@ -37,7 +37,7 @@ static void FD_T(centre)(const fd_matrix *x, ptrdiff_t row, ptrdiff_t rows, ptrd
         for (ptrdiff_t i = 0; i < rows; i++)
             for (ptrdiff_t j = start; j < stop; j++) {
                 T value = from[i * step + j] - high[j - start];
-                to[i * ld + j] = FD_IS_F4 ? value - low[j - start] : value;
+                to[i * ld + j] = FD_NATIVE == FD_F4 ? value - low[j - start] : value;
             }
     }
 }
@@ -395,7 +395,3 @@ static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
 #undef FD_VECS
 #undef FD_GW
 #undef FD_GRAM_LD
-#undef FD_KEEP
-#undef FD_STEP
-#undef vec
-#undef vec_loose

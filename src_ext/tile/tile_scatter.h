@@ -1,4 +1,4 @@
-/* Typed part 2: Z'Z of a packed panel, one register tile at a time. */
+/* Typed part 4: Z'Z of a packed panel, one register tile at a time. */
 
 /* Add a tile to the triangle: rows of the broadcast strip, columns of `strips` vectors. */
 FD_INLINE void FD_T(add_tile)(const int strips, vec acc[FD_ROWS][FD_STRIPS], double *to,
@@ -79,10 +79,10 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
             acc[r][1] = FD_T(fma)(odd, FD_T(splat)(b[(k + 1) * FD_W + r]), acc[r][1]);
         }
     }
-    vec one = FD_T(splat)(1), last = FD_T(load)(a + (rows - 1) * FD_W);
+    vec last = FD_T(load)(a + (rows - 1) * FD_W);
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++) {
-        acc[r][0] = FD_T(fma)(acc[r][1], one, acc[r][0]);
+        acc[r][0] = FD_T(add)(acc[r][0], acc[r][1]);
         if (rows % 2)
             acc[r][0] = FD_T(fma)(last, FD_T(splat)(b[(rows - 1) * FD_W + r]), acc[r][0]);
     }
@@ -91,7 +91,7 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
 #endif
 
 /* Strips of the broadcast side kept in L2 while strips of the vector side pass by. */
-#define FD_KEEP ((ptrdiff_t)((1 << 17) / (FD_PANEL * FD_BYTES)))
+#define FD_KEEP ((ptrdiff_t)((1 << 17) / (FD_PANEL / FD_DEEP * FD_BYTES)))
 
 static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,
                            ptrdiff_t j1, ptrdiff_t i0, ptrdiff_t i1, double *triangle,
@@ -101,7 +101,8 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
     const ptrdiff_t all = (cols + FD_W - 1) / FD_W;
     const ptrdiff_t whole = (all * (all + FD_STRIPS) + FD_STRIPS) / (2 * FD_STRIPS);
     const ptrdiff_t tiles = FD_MAX(whole, 1) * (FD_W / FD_ROWS);
-    fd_ahead ahead = fd_spread(next, next_bytes, tiles * rows);
+    const ptrdiff_t steps = (rows + FD_DEEP - 1) / FD_DEEP;
+    fd_ahead ahead = fd_spread(next, next_bytes, tiles * steps);
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
     for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS); i < i1; i += FD_STRIPS)
     for (ptrdiff_t j = jb; j < FD_MIN(FD_MIN(jb + FD_KEEP, j1), i + FD_STRIPS); j++) {
@@ -111,39 +112,16 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
         double *to = triangle + fd_triangle_offset(j, all, FD_W) + (left - j) * FD_W;
         for (ptrdiff_t r = 0; r < FD_W; r += FD_ROWS, b += FD_ROWS, to += FD_ROWS * ld) {
             if (strips == FD_STRIPS)
-                FD_T(tile)(FD_STRIPS, a, b, rows, to, ld, &ahead);
-#if FD_STRIPS > 1
+                FD_T(tile)(FD_STRIPS, a, b, steps, to, ld, &ahead);
+#if FD_STRIPS > 2
             else if (strips == 2)
-                FD_T(tile)(2, a, b, rows, to, ld, &ahead);
-            else if (strips == 1)
-                FD_T(thin_tile)(a, b, rows, to, ld, &ahead);
+                FD_T(tile)(2, a, b, steps, to, ld, &ahead);
 #endif
-            fd_advance(&ahead, rows);
+#if FD_STRIPS > 1
+            else if (strips == 1)
+                FD_T(thin_tile)(a, b, steps, to, ld, &ahead);
+#endif
+            fd_advance(&ahead, steps);
         }
     }
-}
-
-static double FD_T(peak)(ptrdiff_t iterations)
-{
-    vec acc[FD_ROWS][FD_STRIPS], a = FD_T(splat)((T)0.999), b = FD_T(splat)((T)1e-3);
-    FD_UNROLL
-    for (int r = 0; r < FD_ROWS; r++)
-        FD_UNROLL
-        for (int s = 0; s < FD_STRIPS; s++)
-            acc[r][s] = FD_T(splat)((T)(r * FD_STRIPS + s)); /* all different: none is shared */
-    for (ptrdiff_t k = 0; k < iterations; k++)
-        FD_UNROLL
-        for (int r = 0; r < FD_ROWS; r++)
-            FD_UNROLL
-            for (int s = 0; s < FD_STRIPS; s++)
-                acc[r][s] = FD_T(fma)(acc[r][s], a, b);
-    _Alignas(64) T values[FD_BYTES / sizeof(T)];
-    double sum = 0;
-    for (int r = 0; r < FD_ROWS; r++)
-        for (int s = 0; s < FD_STRIPS; s++) {
-            FD_T(store)(values, acc[r][s]);
-            sum += values[0];
-        }
-    double work = 2.0 * FD_W * FD_ROWS * FD_STRIPS * (double)iterations;
-    return sum > 1e300 ? 0 : work; /* the sum keeps the loop alive */
 }

@@ -1,0 +1,84 @@
+/* Typed part 1: vectors, and fetching any dtype.
+
+   T is the type of elements when fetched, of packed ones and of the sums of their products. FD_DEEP
+   rows are packed into one T: two int16 into int32, else one. */
+
+#define FD_W ((ptrdiff_t)(FD_BYTES / sizeof(T)))
+#define FD_STEP (FD_PANEL / FD_DEEP * FD_W + (ptrdiff_t)(64 / sizeof(T)))
+
+#define vec FD_T(fd_vec)
+#define vec_loose FD_T(fd_vec_loose)
+
+#ifdef FD_VECTORS
+typedef T vec __attribute__((vector_size(FD_BYTES), may_alias));
+typedef T vec_loose __attribute__((vector_size(FD_BYTES), aligned(sizeof(T)), may_alias));
+FD_INLINE vec FD_T(load)(const T *p) { return *(const vec *)p; }
+FD_INLINE vec FD_T(load_loose)(const T *p) { return *(const vec_loose *)p; }
+FD_INLINE void FD_T(store)(T *p, vec v) { *(vec *)p = v; }
+FD_INLINE void FD_T(store_loose)(T *p, vec v) { *(vec_loose *)p = v; }
+FD_INLINE vec FD_T(splat)(T x) { return x - (vec){0}; }
+FD_INLINE vec FD_T(add)(vec a, vec b) { return a + b; }
+FD_INLINE vec FD_T(sub)(vec a, vec b) { return a - b; }
+#else /* plain C: the compiler may vectorise the loops */
+typedef struct { T v[FD_BYTES / sizeof(T)]; } vec;
+#define FD_EACH for (int i_ = 0; i_ < (int)FD_W; i_++)
+FD_INLINE vec FD_T(load)(const T *p) { vec r; FD_EACH r.v[i_] = p[i_]; return r; }
+FD_INLINE vec FD_T(load_loose)(const T *p) { return FD_T(load)(p); }
+FD_INLINE void FD_T(store)(T *p, vec v) { FD_EACH p[i_] = v.v[i_]; }
+FD_INLINE void FD_T(store_loose)(T *p, vec v) { FD_T(store)(p, v); }
+FD_INLINE vec FD_T(splat)(T x) { vec r; FD_EACH r.v[i_] = x; return r; }
+FD_INLINE vec FD_T(add)(vec a, vec b) { FD_EACH a.v[i_] += b.v[i_]; return a; }
+FD_INLINE vec FD_T(sub)(vec a, vec b) { FD_EACH a.v[i_] -= b.v[i_]; return a; }
+#undef FD_EACH
+#endif
+
+/* A shift as the working type sees it: value plus rest. */
+FD_INLINE void FD_T(split)(double shift, T *high, T *low)
+{
+    *high = (T)shift;
+    *low = (T)(shift - (double)*high);
+}
+
+#define FD_FETCH(S, VALUE)                                                                         \
+    {                                                                                              \
+        typedef S FD_LOOSE stored;                                                                 \
+        for (ptrdiff_t i = 0; i < rows; i++, from += x->row_step, to += ld) {                      \
+            if (x->col_step == (ptrdiff_t)sizeof(S))                                               \
+                for (ptrdiff_t j = 0; j < cols; j++)                                               \
+                    to[j] = (T)VALUE(((const stored *)from)[j]);                                   \
+            else                                                                                   \
+                for (ptrdiff_t j = 0; j < cols; j++)                                               \
+                    to[j] = (T)VALUE(*(const stored *)(from + j * x->col_step));                   \
+        }                                                                                          \
+        break;                                                                                     \
+    }
+
+/* Copy and convert a block of x; `to` has rows of `ld` elements. */
+static void FD_T(fetch)(const fd_matrix *x, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t col,
+                        ptrdiff_t cols, T *restrict to, ptrdiff_t ld)
+{
+    const char *from = x->data + row * x->row_step + col * x->col_step;
+    switch (x->dtype) {
+    case FD_I1: FD_FETCH(int8_t, )
+    case FD_U1: FD_FETCH(uint8_t, )
+#if FD_DEEP == 1
+    case FD_F8: FD_FETCH(double, )
+    case FD_F4: FD_FETCH(float, )
+    case FD_F2: FD_FETCH(uint16_t, fd_half)
+    case FD_I2: FD_FETCH(int16_t, )
+    case FD_U2: FD_FETCH(uint16_t, )
+    case FD_I4: FD_FETCH(int32_t, )
+    case FD_U4: FD_FETCH(uint32_t, )
+    case FD_I8: FD_FETCH(int64_t, )
+    case FD_U8: FD_FETCH(uint64_t, )
+#endif
+    }
+}
+#undef FD_FETCH
+
+/* Rows of x can be read in place: the working type, contiguous and aligned. */
+FD_INLINE int FD_T(in_place)(const fd_matrix *x)
+{
+    return x->dtype == FD_NATIVE && x->col_step == (ptrdiff_t)sizeof(T) &&
+           x->row_step % (ptrdiff_t)sizeof(T) == 0 && (uintptr_t)x->data % sizeof(T) == 0;
+}
