@@ -6,9 +6,11 @@ Names load on first use, so ``import fastdr`` costs next to nothing.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastdr._serve import Projector as Projector
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -27,13 +29,25 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AccuracyWarning": "validation", "LinearModel": "models", "Moments": "statistics",
-    "PCA": "pca", "covariance": "statistics", "get_num_threads": "threads",
+    "PCA": "pca", "Projector": "_serve", "covariance": "statistics", "get_num_threads": "threads",
     "load": "persistence", "moments": "statistics", "num_threads": "threads",
     "project": "operators", "reconstruct": "operators", "reconstruction_error": "operators",
     "set_num_threads": "threads",
 }
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
+__all__ = sorted([*_HOME, "get_include"])  # noqa: PLE0605
+
+
+def get_include() -> str:
+    """Return the folder of ``fastdr.h``, for the compiler of C and Cython code that includes it.
+
+    Examples
+    --------
+    >>> import fastdr, os
+    >>> os.path.isfile(os.path.join(fastdr.get_include(), "fastdr.h"))
+    True
+    """
+    return str(Path(__file__).parent / "include")
 
 
 def __getattr__(name: str) -> Any:

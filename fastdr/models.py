@@ -15,7 +15,8 @@ import numpy as np
 from numpy.linalg import LinAlgError
 from numpy.typing import ArrayLike
 
-from fastdr.operators import project, reconstruct, reconstruction_error
+from fastdr._serve import Projector
+from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
 from fastdr.sources import block_rows
 from fastdr.validation import AnyArray, FloatArray, as_matrix, raise_not_finite
 
@@ -115,15 +116,20 @@ class LinearModel:
             if vector is not None and vector.shape != (size,):
                 raise ValueError(f"{name} has shape {vector.shape}; expected ({size},) beside "
                                  f"components of shape {components.shape}.")
+        for name, values in (("components", components), ("mean", mean), ("scale", scale)):
+            if values is not None and not np.isfinite(values).all():
+                raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
+        if scale is not None and (scale <= 0).any():
+            raise ValueError("scale must be positive.")
         if self.whiten not in (False, "pca", "zca"):
             raise ValueError(f"whiten={self.whiten!r} is not False, 'pca' or 'zca'.")
-        values: dict[str, Any] = {"components": components, "mean": mean,
-                                  "variances": variances, "scale": scale}
+        parts: dict[str, Any] = {"components": components, "mean": mean,
+                                 "variances": variances, "scale": scale}
         if self.rank < 0:
-            values["rank"] = int(np.count_nonzero(variances > 0))
+            parts["rank"] = int(np.count_nonzero(variances > 0))
         if math.isnan(self.total_variance):
-            values["total_variance"] = float(variances.sum()) + self.left_out
-        for name, value in values.items():
+            parts["total_variance"] = float(variances.sum()) + self.left_out
+        for name, value in parts.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -143,8 +149,8 @@ class LinearModel:
         return deviations
 
     @cached_property
-    def _divisors(self) -> FloatArray:
-        """Deviations, infinite beyond the rank, so that scores there become 0."""
+    def divisors(self) -> FloatArray:
+        """(k,) what whitening divides scores by: deviations, infinite beyond the rank."""
         return np.where(np.arange(len(self.variances)) < self.rank, self.deviations, np.inf)
 
     def transform(self, X: ArrayLike, out: AnyArray | None = None) -> AnyArray:
@@ -169,11 +175,11 @@ class LinearModel:
         -----
         One read of `X`, O(d k) a row.
         """
-        X = as_matrix(X)
+        X = self._matrix(X)
         zca = self.whiten == "zca"
-        Z = project(X, self.components, self.mean, self.scale, None if zca else out)
+        Z = centred_product(X, self.components, self.mean, self.scale, None if zca else out)
         if self.whiten:
-            np.divide(Z, self._divisors, out=Z, casting="same_kind")
+            np.divide(Z, self.divisors, out=Z, casting="same_kind")
         return reconstruct(Z, self.components, out=out) if zca else Z
 
     def inverse_transform(self, Z: ArrayLike, out: AnyArray | None = None) -> AnyArray:
@@ -193,7 +199,7 @@ class LinearModel:
         if self.whiten == "zca":
             Z = project(Z, components)
         if self.whiten:
-            spread = np.where(np.isfinite(self._divisors), self._divisors, 0.0)
+            spread = np.where(np.isfinite(self.divisors), self.divisors, 0.0)
             components = (components * spread[:, None]).astype(components.dtype)
         return reconstruct(Z, components, self.mean, self.scale, out)
 
@@ -202,7 +208,7 @@ class LinearModel:
 
         In squared units of the input; the reconstruction is never built. One read, O(d k) a row.
         """
-        errors = reconstruction_error(X, self.components, self.mean, self.scale)
+        errors = reconstruction_error(self._matrix(X), self.components, self.mean, self.scale)
         return errors if per_row else float(errors.mean())
 
     def log_likelihood(self, X: ArrayLike) -> FloatArray:
@@ -212,7 +218,7 @@ class LinearModel:
         (Tipping & Bishop 1999); no d x d matrix is made, O(d k) a row. If it is singular every
         density is 0 or infinite: all -inf, with a RuntimeWarning that names the rank.
         """
-        X = as_matrix(X)
+        X = self._matrix(X)
         axes, features = self.components.shape
         if self._singular:
             warnings.warn(f"The model is singular: rank {self.rank} of {features} features and "
@@ -250,11 +256,29 @@ class LinearModel:
             distances += np.einsum("ij,ij->i", rows, rows) / self.noise_variance
         return distances
 
+    def _matrix(self, X: ArrayLike) -> AnyArray:
+        matrix = as_matrix(X)
+        if matrix.shape[1] != self.mean.size:
+            raise ValueError(f"X has {matrix.shape[1]} features, but this model takes rows of "
+                             f"{self.mean.size}.")
+        return matrix
+
     @property
     def _singular(self) -> bool:
         features = self.components.shape[1]
         cut = (max(self.count, features) * EPS) ** 2 * float(self.variances.max(initial=0.0))
         return bool(self.rank < features and self.noise_variance <= cut)
+
+    def projector(self) -> Projector:
+        """Return this model made ready for one row at a time: see `Projector`.
+
+        Examples
+        --------
+        >>> p = LinearModel(mean=[1.0, 2.0], components=[[0.0, 1.0]], variances=[4.0]).projector()
+        >>> p(np.array([5.0, 5.0]))
+        array([3.])
+        """
+        return Projector(self)
 
     def covariance(self) -> FloatArray:
         """Return the model's covariance (d, d), units of the input; whitening has no part in it.
