@@ -21,7 +21,7 @@ WHITEN = [False, "pca", "zca"]
 def model_of(features, axes, *, whiten=False, scaled=False, offset=3.0, dtype="f8", rank=None,
              seed=0):
     rng = np.random.default_rng(seed)
-    basis = np.linalg.qr(rng.standard_normal((features, features)))[0][:axes]
+    basis = np.linalg.qr(rng.standard_normal((features, axes)))[0].T
     return LinearModel(
         mean=offset * rng.standard_normal(features), components=basis.astype(dtype),
         variances=np.linspace(4.0, 0.5, axes), whiten=whiten, rank=axes if rank is None else rank,
