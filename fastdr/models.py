@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -19,6 +19,9 @@ from fastdr._serve import Projector
 from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
 from fastdr.sources import block_rows
 from fastdr.validation import AnyArray, FloatArray, as_matrix, raise_not_finite
+
+if TYPE_CHECKING:
+    from fastdr._jit import LinearArrays
 
 Whitening = Literal[False, "pca", "zca"]
 EPS = float(np.finfo(np.float64).eps)
@@ -279,6 +282,25 @@ class LinearModel:
         array([3.])
         """
         return Projector(self)
+
+    def jit(self) -> LinearArrays:
+        """Return this model as a tuple of arrays for functions compiled by Numba: see `fastdr.jit`.
+
+        Examples
+        --------
+        >>> from fastdr import jit
+        >>> m = LinearModel(mean=[1.0, 2.0], components=[[0.0, 1.0]], variances=[4.0]).jit()
+        >>> float(jit.error(m, np.array([5.0, 5.0])))
+        16.0
+        """
+        from fastdr._jit import LinearArrays  # not before it is asked for: importing Numba is slow
+
+        axes, features = self.components.shape
+        return LinearArrays(
+            mean=self.mean, axes=np.ascontiguousarray(self.components.T),
+            scale=np.ones(features) if self.scale is None else self.scale,
+            divisors=self.divisors if self.whiten else np.ones(axes),
+            turned=self.whiten == "zca")
 
     def covariance(self) -> FloatArray:
         """Return the model's covariance (d, d), units of the input; whitening has no part in it.
