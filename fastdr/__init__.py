@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastdr._serve import Projector as Projector
+    from fastdr.graphs import to_onnx as to_onnx
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -32,7 +33,7 @@ _HOME = {
     "PCA": "pca", "Projector": "_serve", "covariance": "statistics", "get_num_threads": "threads",
     "load": "persistence", "moments": "statistics", "num_threads": "threads",
     "project": "operators", "reconstruct": "operators", "reconstruction_error": "operators",
-    "set_num_threads": "threads",
+    "set_num_threads": "threads", "to_onnx": "graphs",
 }
 
 __all__ = sorted([*_HOME, "get_include"])  # noqa: PLE0605

@@ -219,7 +219,8 @@ def test_compiled_functions_agree_with_the_projector(model):
     jit.project(m, X[0].astype("f4"), single)
     np.testing.assert_allclose(single, p(X[0].astype("f4")), rtol=0,
                                atol=size * np.finfo("f4").eps / EPS)
-    for wrong in (lambda: jit.project(m, X[:, :5].copy(), Z), lambda: jit.project(m, X, Z[:3]),
-                  lambda: jit.inverse(m, Z[:, :3].copy(), back), lambda: jit.error(m, X[0, :3].copy())):
+    short, narrow = X[:, :5].copy(), Z[:, :3].copy()
+    for wrong in (lambda: jit.project(m, short, Z), lambda: jit.project(m, X, Z[:3]),
+                  lambda: jit.inverse(m, narrow, back), lambda: jit.error(m, short[0])):
         with pytest.raises(ValueError, match="the model's shape"):
             wrong()
