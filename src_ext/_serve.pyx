@@ -18,31 +18,11 @@ from fastdr.validation import as_row, output, raise_not_finite
 
 np.import_array()
 
-# Axes whose scratch lies on the stack, and multiplications worth giving up the GIL for.
+# Axes whose scratch lies on the stack; multiplications that are done here, row by row and with the
+# GIL, although the blocked kernels behind `model.transform` would take fewer cycles for each.
 cdef enum:
     SMALL = 256
-    LONG = 1 << 16
-
-
-cdef inline bint is_row(object x, Py_ssize_t size) noexcept:
-    """Whether `x` can be read as it is: a native, aligned (size,) array, f8 or f4."""
-    return (PyArray_CheckExact(x) and PyArray_NDIM(<ndarray>x) == 1
-            and PyArray_DIM(<ndarray>x, 0) == size and PyArray_ISBEHAVED_RO(<ndarray>x)
-            and (PyArray_TYPE(<ndarray>x) == NPY_DOUBLE and PyArray_STRIDE(<ndarray>x, 0) % 8 == 0
-                 or PyArray_TYPE(<ndarray>x) == NPY_FLOAT
-                 and PyArray_STRIDE(<ndarray>x, 0) % 4 == 0))
-
-
-cdef inline bint is_target(object out, Py_ssize_t size, int kind) noexcept:
-    return (PyArray_CheckExact(out) and PyArray_NDIM(<ndarray>out) == 1
-            and PyArray_DIM(<ndarray>out, 0) == size and PyArray_TYPE(<ndarray>out) == kind
-            and PyArray_IS_C_CONTIGUOUS(<ndarray>out) and PyArray_ISBEHAVED(<ndarray>out))
-
-
-cdef ndarray new_row(Py_ssize_t size, int kind):
-    cdef npy_intp length = size
-    return PyArray_EMPTY(1, &length, kind, 0)
-
+    SHORT = 1 << 16
 
 cdef enum Task:
     PROJECT
@@ -50,51 +30,96 @@ cdef enum Task:
     ERROR
 
 
-cdef void run_f8(const fastdr_model *m, Task task, const double *x, Py_ssize_t step, double *out,
-                 double *work) noexcept nogil:
-    if task == PROJECT:
-        fastdr_project_row_f8(m, x, step, out, work)
-    elif task == INVERSE:
-        fastdr_inverse_row_f8(m, x, step, out, work)
+cdef inline Py_ssize_t rows_at_hand(object x, Py_ssize_t size, Py_ssize_t axes) noexcept:
+    """Rows of `x` if it can be read as it is, else 0.
+
+    That is a native, aligned (size,) array of any stride, f8 or f4, or a small contiguous block.
+    """
+    cdef Py_ssize_t rows, item
+    if not PyArray_CheckExact(x) or not PyArray_ISBEHAVED_RO(<ndarray>x):
+        return 0
+    item = (8 if PyArray_TYPE(<ndarray>x) == NPY_DOUBLE else
+            4 if PyArray_TYPE(<ndarray>x) == NPY_FLOAT else 0)
+    if item == 0:
+        return 0
+    if PyArray_NDIM(<ndarray>x) == 1:
+        return (PyArray_DIM(<ndarray>x, 0) == size
+                and PyArray_STRIDE(<ndarray>x, 0) % item == 0)
+    if (PyArray_NDIM(<ndarray>x) != 2 or PyArray_DIM(<ndarray>x, 1) != size
+            or not PyArray_IS_C_CONTIGUOUS(<ndarray>x)):
+        return 0
+    rows = PyArray_DIM(<ndarray>x, 0)
+    return rows if rows <= SHORT and rows * size * axes <= SHORT else 0
+
+
+cdef inline bint is_target(object out, ndarray x, Py_ssize_t size) noexcept:
+    """Whether `out` can take a result of `size` entries for each row of `x`."""
+    cdef int last = PyArray_NDIM(x) - 1
+    return (PyArray_CheckExact(out) and PyArray_NDIM(<ndarray>out) == last + 1
+            and PyArray_DIM(<ndarray>out, last) == size
+            and (last == 0 or PyArray_DIM(<ndarray>out, 0) == PyArray_DIM(x, 0))
+            and PyArray_TYPE(<ndarray>out) == PyArray_TYPE(x)
+            and PyArray_IS_C_CONTIGUOUS(<ndarray>out) and PyArray_ISBEHAVED(<ndarray>out))
+
+
+cdef ndarray results(ndarray x, Py_ssize_t size):
+    """An array for `size` entries for each row of `x`."""
+    cdef npy_intp shape[2]
+    cdef int last = PyArray_NDIM(x) - 1
+    shape[0] = PyArray_DIM(x, 0)
+    shape[last] = size
+    return PyArray_EMPTY(last + 1, shape, PyArray_TYPE(x), 0)
+
+
+cdef void run_row(const fastdr_model *m, Task task, bint single, const void *x, Py_ssize_t step,
+                  void *out, double *work) noexcept nogil:
+    if task == ERROR:
+        (<double *>out)[0] = (fastdr_error_row_f4(m, <const float *>x, step, work) if single else
+                              fastdr_error_row_f8(m, <const double *>x, step, work))
+    elif single and task == PROJECT:
+        fastdr_project_row_f4(m, <const float *>x, step, <float *>out, work)
+    elif single:
+        fastdr_inverse_row_f4(m, <const float *>x, step, <float *>out, work)
+    elif task == PROJECT:
+        fastdr_project_row_f8(m, <const double *>x, step, <double *>out, work)
     else:
-        out[0] = fastdr_error_row_f8(m, x, step, work)
+        fastdr_inverse_row_f8(m, <const double *>x, step, <double *>out, work)
 
 
-cdef void run_f4(const fastdr_model *m, Task task, const float *x, Py_ssize_t step, void *out,
-                 double *work) noexcept nogil:
-    if task == PROJECT:
-        fastdr_project_row_f4(m, x, step, <float *>out, work)
-    elif task == INVERSE:
-        fastdr_inverse_row_f4(m, x, step, <float *>out, work)
-    else:
-        (<double *>out)[0] = fastdr_error_row_f4(m, x, step, work)
+cdef bint run_rows(const fastdr_model *m, Task task, bint single, const char *x, Py_ssize_t rows,
+                   Py_ssize_t step, char *out, double *work) noexcept nogil:
+    """Do `task` for rows one after the other; tell whether all their scores are finite."""
+    cdef Py_ssize_t item = 4 if single else 8, i, j
+    cdef Py_ssize_t size = (m.outputs if task == INVERSE else m.features) * item
+    cdef Py_ssize_t result = (8 if task == ERROR else
+                              (m.features if task == INVERSE else m.outputs) * item)
+    cdef double check = 0
+    for i in range(rows):
+        run_row(m, task, single, x + i * size, step, out + i * result, work)
+        for j in range(m.axes):
+            check += work[j] * 0
+    return check == 0
 
 
-cdef bint run(const fastdr_model *m, Task task, ndarray x, void *out) except -1:
-    """Do `task` for one row; return whether all its scores are finite."""
+cdef bint run(const fastdr_model *m, Task task, ndarray x, Py_ssize_t rows, void *out) except -1:
+    """Do `task` for a row or a small block, without the GIL if it takes long."""
     cdef double small[SMALL]
     cdef double *work = &small[0] if m.axes <= SMALL else <double *>malloc(m.axes * sizeof(double))
-    cdef const void *row = PyArray_DATA(x)
-    cdef bint single = PyArray_TYPE(x) == NPY_FLOAT
-    cdef Py_ssize_t step = PyArray_STRIDE(x, 0) // (4 if single else 8), j
-    cdef double check = 0
+    cdef const char *data = <const char *>PyArray_DATA(x)
+    cdef bint single = PyArray_TYPE(x) == NPY_FLOAT, finite
+    cdef Py_ssize_t step = 1
     if work == NULL:
         raise MemoryError(f"cannot allocate scratch for {m.axes} axes")
-    if m.axes * m.features > LONG:
+    if PyArray_NDIM(x) == 1:
+        step = PyArray_STRIDE(x, 0) // (4 if single else 8)
+    if m.axes * m.features > SHORT:
         with nogil:
-            if single:
-                run_f4(m, task, <const float *>row, step, out, work)
-            else:
-                run_f8(m, task, <const double *>row, step, <double *>out, work)
-    elif single:
-        run_f4(m, task, <const float *>row, step, out, work)
+            finite = run_rows(m, task, single, data, rows, step, <char *>out, work)
     else:
-        run_f8(m, task, <const double *>row, step, <double *>out, work)
-    for j in range(m.axes):
-        check += work[j] * 0
+        finite = run_rows(m, task, single, data, rows, step, <char *>out, work)
     if work != &small[0]:
         free(work)
-    return check == 0
+    return finite
 
 
 cdef class Projector:
@@ -124,9 +149,10 @@ cdef class Projector:
     -----
     Results have the input's working dtype, as everywhere: float32 for float32 and float16, else
     float64. float64 rows on a float32 model are multiplied in float64. One row costs O(d k) and
-    a fraction of a microsecond; it agrees with a batch to rounding. A batch goes through
-    ``model.transform``, by blocks on all threads without the GIL; so does, without threads, a row
-    of more than 65536 multiplications.
+    a fraction of a microsecond. Batches of up to 65536 multiplications (128 rows for 64 -> 8) are
+    such rows one after the other; larger ones go through ``model.transform``, by blocks on all
+    threads, and agree with it to the bit and with single rows to rounding. The GIL is released
+    for whatever takes more than 65536 multiplications.
 
     Examples
     --------
@@ -178,52 +204,61 @@ cdef class Projector:
 
     def __call__(self, x):
         """Return the scores of one row, (n_outputs,), or of a batch, (n, n_outputs)."""
+        cdef Py_ssize_t rows = rows_at_hand(x, self.linear.features, self.linear.axes)
         cdef ndarray z
-        if not is_row(x, self.linear.features):
+        if rows == 0:
             if numpy.ndim(x) != 1:
                 return self.model.transform(x)
-            x = as_row(x, self.linear.features, "x")
-        z = new_row(self.linear.outputs, PyArray_TYPE(<ndarray>x))
-        if not run(&self.linear, PROJECT, x, PyArray_DATA(z)):
-            raise_not_finite(x[None], "x")
+            x, rows = as_row(x, self.linear.features, "x"), 1
+        z = results(x, self.linear.outputs)
+        if not run(&self.linear, PROJECT, x, rows, PyArray_DATA(z)):
+            raise_not_finite(numpy.atleast_2d(x), "x")
         return z
 
     def into(self, x, out):
         """Put the scores of a row or batch into `out` and return it.
 
-        `out` is contiguous, of the result's shape and dtype. Nothing is allocated for a row of a
-        model with up to 256 axes.
+        `out` is contiguous, of the result's shape and dtype. Nothing is allocated for a row or a
+        small batch and a model of up to 256 axes.
         """
-        if not is_row(x, self.linear.features):
+        cdef Py_ssize_t rows = rows_at_hand(x, self.linear.features, self.linear.axes)
+        if rows == 0:
             if numpy.ndim(x) != 1:
                 return self.model.transform(x, out)
-            x = as_row(x, self.linear.features, "x")
-        if not is_target(out, self.linear.outputs, PyArray_TYPE(<ndarray>x)):
-            out = output(out, (self.linear.outputs,), x.dtype)
-        if not run(&self.linear, PROJECT, x, PyArray_DATA(<ndarray>out)):
-            raise_not_finite(x[None], "x")
+            x, rows = as_row(x, self.linear.features, "x"), 1
+        if not is_target(out, x, self.linear.outputs):
+            out = output(out, (*x.shape[:-1], self.linear.outputs), x.dtype)
+        if not run(&self.linear, PROJECT, x, rows, PyArray_DATA(<ndarray>out)):
+            raise_not_finite(numpy.atleast_2d(x), "x")
         return out
 
     def inverse(self, z):
         """Return the row (n_features,) or rows that scores stand for; `inverse_transform`."""
+        cdef Py_ssize_t rows = rows_at_hand(z, self.linear.outputs, self.linear.features)
         cdef ndarray x
-        if not is_row(z, self.linear.outputs):
+        if rows == 0:
             if numpy.ndim(z) != 1:
                 return self.model.inverse_transform(z)
-            z = as_row(z, self.linear.outputs, "z")
-        x = new_row(self.linear.features, PyArray_TYPE(<ndarray>z))
-        if not run(&self.linear, INVERSE, z, PyArray_DATA(x)):
-            raise_not_finite(z[None], "z")
+            z, rows = as_row(z, self.linear.outputs, "z"), 1
+        x = results(z, self.linear.features)
+        if not run(&self.linear, INVERSE, z, rows, PyArray_DATA(x)):
+            raise_not_finite(numpy.atleast_2d(z), "z")
         return x
 
     def error(self, x):
         """Return the squared distance of a row to its reconstruction, or of each row, (n,)."""
-        cdef double error
-        if not is_row(x, self.linear.features):
+        cdef Py_ssize_t rows = rows_at_hand(x, self.linear.features, self.linear.axes)
+        cdef double error = 0
+        cdef npy_intp count = rows
+        if rows == 0:
             if numpy.ndim(x) != 1:
                 return self.model.reconstruction_error(x, per_row=True)
-            x = as_row(x, self.linear.features, "x")
-        run(&self.linear, ERROR, x, &error)
-        if not isfinite(error):
-            raise_not_finite(x[None], "x")
-        return error
+            x, rows = as_row(x, self.linear.features, "x"), 1
+        if PyArray_NDIM(<ndarray>x) == 1:
+            if not run(&self.linear, ERROR, x, rows, &error) or not isfinite(error):
+                raise_not_finite(x[None], "x")
+            return error
+        errors = PyArray_EMPTY(1, &count, NPY_DOUBLE, 0)
+        if not run(&self.linear, ERROR, x, rows, PyArray_DATA(<ndarray>errors)):
+            raise_not_finite(x, "x")
+        return errors

@@ -83,21 +83,52 @@ def test_a_row_is_what_the_definition_says(floating, components, whiten, scaled,
 
 
 @pytest.mark.parametrize("whiten", WHITEN)
-def test_rows_agree_with_batches(floating, whiten):
+def test_large_batches_are_the_models_to_the_bit(floating, whiten):
     model = model_of(40, 6, whiten=whiten, scaled=True, dtype=floating)
-    p, X = model.projector(), rows_near(model, 20, floating)
-    Z, out = p(X), np.empty((20, model.n_outputs), floating)
+    p, X = model.projector(), rows_near(model, 300, floating)
+    Z, out = p(X), np.empty((300, model.n_outputs), floating)
     np.testing.assert_array_equal(Z, model.transform(X))
     assert p.into(X, out) is out
     np.testing.assert_array_equal(out, Z)
-    np.testing.assert_array_equal(p.inverse(Z), model.inverse_transform(Z))
     np.testing.assert_array_equal(p.error(X), model.reconstruction_error(X, per_row=True))
-    for x, z, error in zip(X, Z, p.error(X), strict=True):
-        score, back, distance = bounds(model, x, floating)
-        np.testing.assert_allclose(p(x), z, rtol=0, atol=2 * score)
-        np.testing.assert_allclose(p.inverse(z), model.inverse_transform(z[None])[0], rtol=0,
-                                   atol=2 * back)
-        assert abs(p.error(x) - error) <= 2 * distance
+    np.testing.assert_array_equal(p.inverse(Z), model.inverse_transform(Z))
+
+
+@pytest.mark.parametrize("whiten", WHITEN)
+@pytest.mark.parametrize("rows", [1, 2, 17])
+def test_small_batches_are_rows_one_after_the_other(floating, whiten, rows):
+    model = model_of(40, 6, whiten=whiten, scaled=True, dtype=floating)
+    p, X = model.projector(), rows_near(model, rows, floating)
+    Z, out = p(X), np.empty((rows, model.n_outputs), floating)
+    assert Z.dtype == floating
+    assert p.into(X, out) is out
+    np.testing.assert_array_equal(out, Z)
+    np.testing.assert_array_equal(Z, [p(x) for x in X])
+    np.testing.assert_array_equal(p.inverse(Z), [p.inverse(z) for z in Z])
+    np.testing.assert_array_equal(p.error(X), [p.error(x) for x in X])
+    score, back, distance = (max(bound) for bound in zip(*(
+        bounds(model, x, floating) for x in X), strict=True))
+    np.testing.assert_allclose(Z, model.transform(X), rtol=0, atol=2 * score)
+    np.testing.assert_allclose(p.inverse(Z), model.inverse_transform(Z), rtol=0, atol=2 * back)
+    np.testing.assert_allclose(p.error(X), model.reconstruction_error(X, per_row=True), rtol=0,
+                               atol=2 * distance)
+    X[rows - 1, 3] = np.nan
+    for call in (p, p.error, lambda x: p.into(x, out)):
+        with pytest.raises(ValueError, match=f"contains NaN at row {rows - 1}, column 3"):
+            call(X)
+
+
+@pytest.mark.parametrize("layout_of_batch", ["F", "strided", "reversed", "swapped", "unaligned"])
+def test_small_batches_of_any_layout(stored, layout_of_batch, floating):
+    model = model_of(40, 6, dtype=floating)
+    X = rows_near(model, 9, floating)
+    found = model.projector()(stored(X, layout_of_batch))
+    np.testing.assert_array_equal(found, model.transform(X))
+
+
+def test_an_empty_batch_is_refused_like_everywhere():
+    with pytest.raises(ValueError, match="0 sample"):
+        model_of(4, 2).projector()(np.empty((0, 4)))
 
 
 @given(features=st.integers(1, 40), share=st.floats(0, 1), whiten=st.sampled_from(WHITEN),
@@ -204,11 +235,12 @@ def test_unusable_scores_are_refused_in_words():
 
 @pytest.mark.parametrize("out", [
     np.empty(3), np.empty(2, "f4"), np.empty((1, 2)), np.empty(4)[::2], [0.0, 0.0],
-    np.empty(2, ">f8")])
+    np.empty(2, ">f8"), np.empty((3, 2)), np.empty((2, 2), order="F")])
 def test_unusable_outputs_are_refused_in_words(out):
     p, x = model_of(5, 2).projector(), np.zeros(5)
-    with pytest.raises(ValueError, match="out "):
-        p.into(x, out)
+    for rows in (x, np.zeros((2, 5))):
+        with pytest.raises(ValueError, match="out "):
+            p.into(rows, out)
     frozen = np.empty(2)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="writeable"):
