@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Whitening = Literal[False, "pca", "zca"]
 EPS = float(np.finfo(np.float64).eps)
 COVARIANCE_LIMIT = 1 << 15  # features; a larger d x d matrix takes more than 8 GB
+KEPT_BYTES = 1 << 22  # of components that are kept in two layouts
 TIE = 1e-6  # entries this close to the largest one count as equally large
 
 
@@ -135,6 +136,15 @@ class LinearModel:
         for name, value in parts.items():
             object.__setattr__(self, name, value)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what to pickle: the fields, not what was computed from them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; the arrays become read-only again."""
+        self.__dict__.update(state)
+        self.__post_init__()
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the components: that of the fitted rows, float64 or float32."""
@@ -150,6 +160,12 @@ class LinearModel:
         """(k,) standard deviation along each axis, units of the scaled input."""
         deviations: FloatArray = times_power(np.sqrt(self.variances), -self.exponent)
         return deviations
+
+    @cached_property
+    def _axes(self) -> AnyArray:
+        """Components laid out as the product takes them, so that small batches do not wait."""
+        small = self.components.nbytes <= KEPT_BYTES
+        return np.asfortranarray(self.components) if small else self.components
 
     @cached_property
     def divisors(self) -> FloatArray:
@@ -180,7 +196,7 @@ class LinearModel:
         """
         X = self._matrix(X)
         zca = self.whiten == "zca"
-        Z = centred_product(X, self.components, self.mean, self.scale, None if zca else out)
+        Z = centred_product(X, self._axes, self.mean, self.scale, None if zca else out)
         if self.whiten:
             np.divide(Z, self.divisors, out=Z, casting="same_kind")
         return reconstruct(Z, self.components, out=out) if zca else Z
