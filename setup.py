@@ -5,6 +5,7 @@ import platform
 import sys
 from pathlib import Path
 
+import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -18,6 +19,7 @@ TILE_FLAGS = {"base": [], "avx2": ["-mavx2", "-mfma", "-mf16c"],
                          "-mprefer-vector-width=512"]}
 if EMULATE:
     TILE_FLAGS["avx512"] = TILE_FLAGS["avx2"]
+INCLUDE = ["src_ext/tile", "fastdr/include", numpy.get_include()]
 UNIX = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
         "-Wno-psabi"]
 
@@ -49,14 +51,15 @@ def extension(source):
     """Describe one compiled module of fastdr."""
     macros = [("FASTDR_X86", "1")] if X86 and sys.platform != "win32" else []
     macros += [("FASTDR_EMULATE", "1")] if EMULATE else []
-    return Extension(f"fastdr.{source.stem}", [str(source)], include_dirs=["src_ext/tile"],
-                     define_macros=macros, depends=[str(p) for p in Path("src_ext").glob("*/*")])
+    return Extension(f"fastdr.{source.stem}", [str(source)], include_dirs=INCLUDE,
+                     define_macros=macros, depends=[*map(str, Path("src_ext").glob("*/*")),
+                                                    *map(str, Path("fastdr/include").iterdir())])
 
 
 setup(
     ext_modules=cythonize(
         [extension(source) for source in sorted(Path("src_ext").glob("*.pyx"))],
-        include_path=["src_ext"], build_dir="build/cython", language_level=3,
+        include_path=["src_ext", "."], build_dir="build/cython", language_level=3,
         compiler_directives={
             "boundscheck": CHECKED, "wraparound": False, "initializedcheck": CHECKED,
             "cdivision": not CHECKED, "freethreading_compatible": True, "autotestdict": False,

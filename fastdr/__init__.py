@@ -6,9 +6,11 @@ Names load on first use, so ``import fastdr`` costs next to nothing.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastdr._serve import Projector as Projector
     from fastdr.certificate import Certificate as Certificate
     from fastdr.class_statistics import ClassMoments as ClassMoments
     from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from fastdr.eigen import SolverInfo as SolverInfo
     from fastdr.eigen import certify as certify
     from fastdr.eigen import eigsh as eigsh
+    from fastdr.graphs import to_onnx as to_onnx
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -38,14 +41,27 @@ _HOME = {
     "AccuracyWarning": "validation", "Certificate": "certificate",
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
     "EigenResult": "eigen", "LinearDiscriminantAnalysis": "discriminant",
-    "LinearModel": "models", "Moments": "statistics", "PCA": "pca", "SolverInfo": "eigen",
-    "Subspace": "subspace", "certify": "eigen", "covariance": "statistics", "eigsh": "eigen",
-    "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
-    "num_threads": "threads", "project": "operators", "reconstruct": "operators",
-    "reconstruction_error": "operators", "set_num_threads": "threads",
+    "LinearModel": "models", "Moments": "statistics", "PCA": "pca", "Projector": "_serve",
+    "SolverInfo": "eigen", "Subspace": "subspace", "certify": "eigen", "covariance": "statistics",
+    "eigsh": "eigen", "get_num_threads": "threads", "load": "persistence",
+    "moments": "statistics", "num_threads": "threads", "project": "operators",
+    "reconstruct": "operators", "reconstruction_error": "operators",
+    "set_num_threads": "threads", "to_onnx": "graphs",
 }
 
-__all__ = sorted(_HOME)  # noqa: PLE0605
+__all__ = sorted([*_HOME, "get_include"])  # noqa: PLE0605
+
+
+def get_include() -> str:
+    """Return the folder of ``fastdr.h``, for the compiler of C and Cython code that includes it.
+
+    Examples
+    --------
+    >>> import fastdr, os
+    >>> os.path.isfile(os.path.join(fastdr.get_include(), "fastdr.h"))
+    True
+    """
+    return str(Path(__file__).parent / "include")
 
 
 def __getattr__(name: str) -> Any:

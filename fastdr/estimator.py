@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm.auto import tqdm
 
+from fastdr._serve import Projector
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.validation import AnyArray, FloatArray, as_matrix, as_weights, raise_not_finite
 
@@ -52,6 +53,8 @@ class Model(Protocol):
     def transform(self, X: ArrayLike) -> AnyArray: ...  # noqa: D102
 
     def inverse_transform(self, Z: ArrayLike) -> AnyArray: ...  # noqa: D102
+
+    def projector(self) -> Projector: ...  # noqa: D102
 
 
 class ModelEstimator(
@@ -165,13 +168,17 @@ class ModelEstimator(
     @contextmanager
     def _rows(self, X: ArrayLike) -> Iterator[AnyArray]:
         """Provide new rows as an array after checking that they fit the model."""
-        check_is_fitted(self)
+        if "model_" not in self.__dict__:
+            check_is_fitted(self)
         array = self._array(X)
         same = array.shape[1] == getattr(self, "n_features_in_", None)
         if type(X) is not np.ndarray or not same or self._names() is not None:
             validate_data(self, _labelled(X, array), skip_check_array=True, reset=False)
-        with self._named(ArraySource(array, self._names())):
+        try:
             yield array
+        except ValueError:
+            self._name_column(ArraySource(array, self._names()))
+            raise
 
     @contextmanager
     def _named(self, source: Source) -> Iterator[None]:
@@ -179,9 +186,20 @@ class ModelEstimator(
         try:
             yield
         except ValueError:
-            if source.columns is not None and isinstance(source, ArraySource):
-                raise_not_finite(source.array, columns=source.columns)
+            self._name_column(source)
             raise
+
+    def _name_column(self, source: Source) -> None:
+        if source.columns is not None and isinstance(source, ArraySource):
+            raise_not_finite(source.array, columns=source.columns)
+
+    def projector(self) -> Projector:
+        """Return the fitted model made ready for one row at a time: see `Projector`.
+
+        Raises NotFittedError before ``fit``.
+        """
+        check_is_fitted(self)
+        return self.model_.projector()
 
     @property
     def _n_features_out(self) -> int:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.linalg import LinAlgError
 from numpy.typing import ArrayLike
 
-from fastdr.operators import project, reconstruct, reconstruction_error
+from fastdr._serve import Projector
+from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
 from fastdr.sources import block_rows
 from fastdr.validation import (
     AnyArray,
@@ -26,8 +27,12 @@ from fastdr.validation import (
     read_only,
 )
 
+if TYPE_CHECKING:
+    from fastdr._jit import LinearArrays
+
 Whitening = Literal[False, "pca", "zca"]
 EPS = float(np.finfo(np.float64).eps)
+KEPT_BYTES = 1 << 22  # of components that are kept in two layouts
 TIE = 1e-6  # entries this close to the largest one count as equally large
 
 
@@ -121,16 +126,30 @@ class LinearModel:
             if vector is not None and vector.shape != (size,):
                 raise ValueError(f"{name} has shape {vector.shape}; expected ({size},) beside "
                                  f"components of shape {components.shape}.")
+        for name, values in (("components", components), ("mean", mean), ("scale", scale)):
+            if values is not None and not np.isfinite(values).all():
+                raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
+        if scale is not None and (scale <= 0).any():
+            raise ValueError("scale must be positive.")
         if self.whiten not in (False, "pca", "zca"):
             raise ValueError(f"whiten={self.whiten!r} is not False, 'pca' or 'zca'.")
-        values: dict[str, Any] = {"components": components, "mean": mean,
-                                  "variances": variances, "scale": scale}
+        parts: dict[str, Any] = {"components": components, "mean": mean,
+                                 "variances": variances, "scale": scale}
         if self.rank < 0:
-            values["rank"] = int(np.count_nonzero(variances > 0))
+            parts["rank"] = int(np.count_nonzero(variances > 0))
         if math.isnan(self.total_variance):
-            values["total_variance"] = float(variances.sum()) + self.left_out
-        for name, value in values.items():
+            parts["total_variance"] = float(variances.sum()) + self.left_out
+        for name, value in parts.items():
             object.__setattr__(self, name, value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what to pickle: the fields, not what was computed from them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; the arrays become read-only again."""
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -149,8 +168,14 @@ class LinearModel:
         return deviations
 
     @cached_property
-    def _divisors(self) -> FloatArray:
-        """Deviations, infinite beyond the rank, so that scores there become 0."""
+    def _axes(self) -> AnyArray:
+        """Components laid out as the product takes them, so that small batches do not wait."""
+        small = self.components.nbytes <= KEPT_BYTES
+        return np.asfortranarray(self.components) if small else self.components
+
+    @cached_property
+    def divisors(self) -> FloatArray:
+        """(k,) what whitening divides scores by: deviations, infinite beyond the rank."""
         return np.where(np.arange(len(self.variances)) < self.rank, self.deviations, np.inf)
 
     def transform(self, X: ArrayLike, out: AnyArray | None = None) -> AnyArray:
@@ -175,11 +200,11 @@ class LinearModel:
         -----
         One read of `X`, O(d k) a row.
         """
-        X = as_matrix(X)
+        X = self._matrix(X)
         zca = self.whiten == "zca"
-        Z = project(X, self.components, self.mean, self.scale, None if zca else out)
+        Z = centred_product(X, self._axes, self.mean, self.scale, None if zca else out)
         if self.whiten:
-            np.divide(Z, self._divisors, out=Z, casting="same_kind")
+            np.divide(Z, self.divisors, out=Z, casting="same_kind")
         return reconstruct(Z, self.components, out=out) if zca else Z
 
     def inverse_transform(self, Z: ArrayLike, out: AnyArray | None = None) -> AnyArray:
@@ -199,7 +224,7 @@ class LinearModel:
         if self.whiten == "zca":
             Z = project(Z, components)
         if self.whiten:
-            spread = np.where(np.isfinite(self._divisors), self._divisors, 0.0)
+            spread = np.where(np.isfinite(self.divisors), self.divisors, 0.0)
             components = (components * spread[:, None]).astype(components.dtype)
         return reconstruct(Z, components, self.mean, self.scale, out)
 
@@ -208,7 +233,7 @@ class LinearModel:
 
         In squared units of the input; the reconstruction is never built. One read, O(d k) a row.
         """
-        errors = reconstruction_error(X, self.components, self.mean, self.scale)
+        errors = reconstruction_error(self._matrix(X), self.components, self.mean, self.scale)
         return errors if per_row else float(errors.mean())
 
     def log_likelihood(self, X: ArrayLike) -> FloatArray:
@@ -218,7 +243,7 @@ class LinearModel:
         (Tipping & Bishop 1999); no d x d matrix is made, O(d k) a row. If it is singular every
         density is 0 or infinite: all -inf, with a RuntimeWarning that names the rank.
         """
-        X = as_matrix(X)
+        X = self._matrix(X)
         axes, features = self.components.shape
         if self._singular:
             warnings.warn(f"The model is singular: rank {self.rank} of {features} features and "
@@ -256,11 +281,48 @@ class LinearModel:
             distances += np.einsum("ij,ij->i", rows, rows) / self.noise_variance
         return distances
 
+    def _matrix(self, X: ArrayLike) -> AnyArray:
+        matrix = as_matrix(X)
+        if matrix.shape[1] != self.mean.size:
+            raise ValueError(f"X has {matrix.shape[1]} features, but this model takes rows of "
+                             f"{self.mean.size}.")
+        return matrix
+
     @property
     def _singular(self) -> bool:
         features = self.components.shape[1]
         cut = (max(self.count, features) * EPS) ** 2 * float(self.variances.max(initial=0.0))
         return bool(self.rank < features and self.noise_variance <= cut)
+
+    def projector(self) -> Projector:
+        """Return this model made ready for one row at a time: see `Projector`.
+
+        Examples
+        --------
+        >>> p = LinearModel(mean=[1.0, 2.0], components=[[0.0, 1.0]], variances=[4.0]).projector()
+        >>> p(np.array([5.0, 5.0]))
+        array([3.])
+        """
+        return Projector(self)
+
+    def jit(self) -> LinearArrays:
+        """Return this model as a tuple of arrays for functions compiled by Numba: see `fastdr.jit`.
+
+        Examples
+        --------
+        >>> from fastdr import jit
+        >>> m = LinearModel(mean=[1.0, 2.0], components=[[0.0, 1.0]], variances=[4.0]).jit()
+        >>> float(jit.error(m, np.array([5.0, 5.0])))
+        16.0
+        """
+        from fastdr._jit import LinearArrays  # not before it is asked for: importing Numba is slow
+
+        axes, features = self.components.shape
+        return LinearArrays(
+            mean=self.mean, axes=np.ascontiguousarray(self.components.T),
+            scale=np.ones(features) if self.scale is None else self.scale,
+            divisors=self.divisors if self.whiten else np.ones(axes),
+            turned=self.whiten == "zca")
 
     def covariance(self) -> FloatArray:
         """Return the model's covariance (d, d), units of the input; whitening has no part in it.

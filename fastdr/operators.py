@@ -68,13 +68,20 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
            [0. ]])
     """
     rows = as_matrix(X)
-    dtype = working_dtype(rows.dtype)
     factors = as_factors(components, rows.shape[1], np.float64, "components")
     divisor = as_scale(scale, rows.shape[1])
-    if divisor is not None:
-        factors = factors / divisor
-    shift = _NONE if mean is None else as_vector(mean, rows.shape[1], "mean")
+    shift = None if mean is None else as_vector(mean, rows.shape[1], "mean")
+    return centred_product(rows, factors, shift, divisor, out)
+
+
+def centred_product(rows: AnyArray, factors: AnyArray, mean: FloatArray | None,
+                    scale: FloatArray | None, out: AnyArray | None) -> AnyArray:
+    """Do the work of `project` on arguments that have been judged, all but finiteness and `out`."""
+    dtype = working_dtype(rows.dtype)
+    if scale is not None:
+        factors = factors / scale
     out = output(out, (rows.shape[0], len(factors)), dtype, rows)
+    shift = _NONE if mean is None else mean
     if not _product(rows, shift, np.ascontiguousarray(factors.T, dtype), _NONE, out):
         raise_not_finite(rows)
     return out

@@ -136,6 +136,17 @@ def read_only(values: ArrayLike, dtype: DTypeLike | None = None) -> AnyArray:
     return array
 
 
+def as_row(values: ArrayLike, size: int, name: str) -> AnyArray:
+    """Return one row as a native, contiguous vector of `size` entries in its working dtype."""
+    if isinstance(values, np.ndarray):
+        row = as_matrix(values[None], name)[0]
+    else:
+        row = as_matrix([values], name)[0]
+    if len(row) != size:
+        raise ValueError(f"{name} has {len(row)} entries, but this model takes rows of {size}.")
+    return np.require(row, working_dtype(row.dtype), ["C", "A"])
+
+
 def as_scale(scale: ArrayLike | None, size: int) -> FloatArray | None:
     """Return column scales: positive, finite, float64."""
     if scale is None:

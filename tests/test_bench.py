@@ -12,7 +12,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 pytest.importorskip("bench", reason="the benchmarks are not beside these tests")
 
-from bench import data, limits, machine, measure, memory, reference, report, tables  # noqa: E402
+from bench import data, latency, limits, machine, measure, memory, reference, report, tables  # noqa: E402
 from bench.cases import CASES, Case, Work, select  # noqa: E402
 from bench.contestants import OURS, Contestant  # noqa: E402
 
@@ -48,6 +48,17 @@ def document(*rows, quick=False):
                         "dtype": "f8", "shape": [1000, 8], "data": 64000,
                         "contestants": [{"name": OURS, "state": "measured", "peak": 2_500_000,
                                          "result": 512}]}]}
+
+
+def test_latency_of_rows_and_batches():
+    found = {"quick": True, "latency": latency.latency(64, 8, "f4", True),
+             "throughput": latency.throughput(10, "f8", 1, True), "machine": machine.describe(1)}
+    assert latency.problems(found) == []
+    text = latency.markdown(found)
+    assert text.count("| 64 → 8 f4 |") == len(found["latency"]) >= 5
+    assert "| 10 f8, 1 thread |" in text
+    found["latency"][0]["error"] = float("nan")
+    assert len(latency.problems(found)) == 1
 
 
 def test_table_is_well_formed():

@@ -266,3 +266,84 @@ print(model.inverse_transform(model.transform(X)).shape)
           "PYTHONDONTWRITEBYTECODE": "1"})
     assert "(50, 4)" in out
     assert not list(home.iterdir())
+
+
+SERVE = """
+import multiprocessing, os, sys, threading
+import numpy as np, fastdr
+from fastdr import LinearModel
+
+rng = np.random.default_rng(0)
+axes = np.linalg.qr(rng.standard_normal((300, 40)))[0].T
+p = LinearModel(rng.standard_normal(300), axes, np.ones(40)).projector()
+X = rng.standard_normal((20_000, 300))
+Z, one = p(X), [p(x) for x in X[:50]]           # the batch has started the pool
+
+def right():
+    out = np.empty(40)
+    return (p(X) == Z).all() and all((p.into(x, out) == z).all() for x, z in zip(X, one))
+def child(projector):
+    same = all((projector(x) == z).all() for x, z in zip(X, one))
+    os._exit(0 if same and (projector(X) == Z).all() and right() else 1)
+def codes(method):
+    context = multiprocessing.get_context(method)
+    children = [context.Process(target=child, args=(p,)) for _ in range(2)]
+    [c.start() for c in children]; [c.join(60) for c in children]
+    found = [c.exitcode for c in children]
+    [c.kill() for c in children if c.exitcode is None]
+    return found
+"""
+
+
+def test_c90_sixty_four_threads_share_a_projector(run_python):
+    out = run_python(SERVE + """
+fastdr.set_num_threads(4)
+found = []
+start = threading.Barrier(64)
+def work():
+    start.wait()
+    for _ in range(20):
+        found.append(all((p(x) == z).all() for x, z in zip(X, one)))
+    found.append(right())
+threads = [threading.Thread(target=work) for _ in range(64)]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(len(found), all(found))
+""", timeout=120)
+    assert "1344 True" in out
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_c89_a_projector_in_children_however_they_start(run_python, tmp_path):
+    script = tmp_path / "serve.py"
+    script.write_text(SERVE + """
+if __name__ == "__main__":
+    print(*(codes(method) for method in ("fork", "spawn", "forkserver")))
+""")
+    done = run_python(f"""
+import subprocess, sys
+print(subprocess.run([sys.executable, {str(script)!r}], capture_output=True, text=True))
+""", timeout=170)
+    assert "[0, 0] [0, 0] [0, 0]" in done
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_c89_forked_while_the_pool_projects(run_python):
+    out = run_python("import warnings; warnings.simplefilter('ignore', DeprecationWarning)" + SERVE
+                     + """
+fastdr.set_num_threads(4)
+stop = threading.Event()
+def busy():
+    while not stop.is_set():
+        p(X); p(X[0])
+workers = [threading.Thread(target=busy) for _ in range(2)]
+[w.start() for w in workers]
+statuses = []
+for _ in range(8):
+    pid = os.fork()
+    if pid == 0:
+        child(p)
+    statuses.append(os.waitpid(pid, 0)[1])
+stop.set(); [w.join() for w in workers]
+print(statuses)
+""", timeout=120)
+    assert "[0, 0, 0, 0, 0, 0, 0, 0]" in out

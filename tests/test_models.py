@@ -1,5 +1,6 @@
 """LinearModel: hand-made models through every accessor, then invariants."""
 
+import pickle
 import warnings
 from dataclasses import FrozenInstanceError, replace
 
@@ -166,3 +167,15 @@ def test_signs():
     np.testing.assert_allclose(fix_signs(V.copy()), expected, atol=1e-9)
     np.testing.assert_array_equal(fix_signs(fix_signs(-V)), fix_signs(V.copy()))
     assert fix_signs(np.zeros((0, 3))).shape == (0, 3)
+
+
+def test_a_pickle_is_as_frozen_and_no_larger_after_use(rows):
+    model = handmade(whiten="pca")
+    before = len(pickle.dumps(model))
+    expected = model.transform(rows)
+    kept = pickle.dumps(model)
+    assert len(kept) == before
+    twin = pickle.loads(kept)
+    assert not twin.mean.flags.writeable
+    assert not twin.components.flags.writeable
+    np.testing.assert_array_equal(twin.transform(rows), expected)
