@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastdr.ica import FastICA as FastICA
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -21,16 +22,17 @@ if TYPE_CHECKING:
     from fastdr.threads import get_num_threads as get_num_threads
     from fastdr.threads import num_threads as num_threads
     from fastdr.threads import set_num_threads as set_num_threads
+    from fastdr.unmixing_model import UnmixingModel as UnmixingModel
     from fastdr.validation import AccuracyWarning as AccuracyWarning
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "AccuracyWarning": "validation", "LinearModel": "models", "Moments": "statistics",
-    "PCA": "pca", "covariance": "statistics", "get_num_threads": "threads",
+    "AccuracyWarning": "validation", "FastICA": "ica", "LinearModel": "models",
+    "Moments": "statistics", "PCA": "pca", "covariance": "statistics", "get_num_threads": "threads",
     "load": "persistence", "moments": "statistics", "num_threads": "threads",
     "project": "operators", "reconstruct": "operators", "reconstruction_error": "operators",
-    "set_num_threads": "threads",
+    "set_num_threads": "threads", "UnmixingModel": "unmixing_model",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

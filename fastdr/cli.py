@@ -19,7 +19,7 @@ from fastdr import __version__
 from fastdr.files import open_source
 from fastdr.models import LinearModel
 from fastdr.operators import reconstruction_error
-from fastdr.persistence import load
+from fastdr.persistence import load_axes
 from fastdr.sinks import open_sink
 from fastdr.sources import Source
 from fastdr.threads import set_num_threads
@@ -102,7 +102,7 @@ def transform(model: Model, source: Rows, output: Output, member: Member = None,
               as_json: AsJson = False) -> None:
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
-    fitted, rows = load(model), open_source(source, member=member)
+    fitted, rows = load_axes(model), open_source(source, member=member)
     _check_columns(fitted, rows, source)
     names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
     if fitted.whiten == "zca":
@@ -122,7 +122,7 @@ def reconstruct(model: Model, source: Rows, output: Output,
                 as_json: AsJson = False) -> None:
     """Write the rows of INPUT as the model sees them, and how much of them was lost."""
     set_num_threads(threads)
-    fitted, rows = load(model), open_source(source, member=member)
+    fitted, rows = load_axes(model), open_source(source, member=member)
     if not scores:
         _check_columns(fitted, rows, source)
     done, loss = 0, 0.0
@@ -144,7 +144,7 @@ def info(model: Model,
          everything: Annotated[bool, typer.Option("--all", help="Every component.")] = False,
          as_json: AsJson = False) -> None:
     """Describe a model file."""
-    fitted = load(model)
+    fitted = load_axes(model)
     facts = _facts(fitted)
     if as_json:
         _print_json({"model": str(model)} | facts)

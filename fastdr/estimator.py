@@ -6,7 +6,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeGuard
+from typing import Any, Protocol, Self, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm.auto import tqdm
 
-from fastdr.models import LinearModel
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.validation import AnyArray, FloatArray, as_matrix, as_weights, raise_not_finite
 
@@ -44,6 +43,17 @@ class Report(dict[str, Any]):
         return "\n".join(lines)
 
 
+class Model(Protocol):
+    """What an estimator asks of its fitted state."""
+
+    @property
+    def n_outputs(self) -> int: ...  # noqa: D102
+
+    def transform(self, X: ArrayLike) -> AnyArray: ...  # noqa: D102
+
+    def inverse_transform(self, Z: ArrayLike) -> AnyArray: ...  # noqa: D102
+
+
 class ModelEstimator(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator  # type: ignore[misc]
 ):
@@ -53,9 +63,9 @@ class ModelEstimator(
     changes nothing. A failed ``fit`` leaves the estimator as it was.
     """
 
-    model_: LinearModel
+    model_: Model
 
-    def _fitted(self, source: Source, weights: FloatArray | None) -> LinearModel:
+    def _fitted(self, source: Source, weights: FloatArray | None) -> Model:
         raise NotImplementedError
 
     def fit(self, X: ArrayLike | Source, y: Any = None,

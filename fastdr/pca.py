@@ -92,6 +92,8 @@ class PCA(ModelEstimator):
     array([[1.]])
     """
 
+    model_: LinearModel
+
     def __init__(self, n_components: Any = None, *, copy: bool = True,
                  whiten: bool | str = False, svd_solver: str = "auto", tol: float = 0.0,
                  iterated_power: int | str = "auto", n_oversamples: int = 10,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -22,22 +22,25 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from fastdr.models import LinearModel
+from fastdr.unmixing_model import UnmixingModel
 from fastdr.validation import AnyArray
 
+Model = LinearModel | UnmixingModel
 FORMAT = 1
 ARRAYS = ("mean", "components", "variances", "scale")
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
+UNMIXING_ARRAYS = ("mean", "components", "mixing", "whitening")
 DTYPES = {"F64": "<f8", "F32": "<f4"}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 
 
-def save(model: LinearModel, path: str | PathLike[str]) -> None:
+def save(model: Model, path: str | PathLike[str]) -> None:
     """Write `model` to `path`: beside it first, then renamed, so no half-written file remains.
 
     Parameters
     ----------
-    model : LinearModel
+    model : LinearModel or UnmixingModel
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
 
@@ -55,23 +58,34 @@ def save(model: LinearModel, path: str | PathLike[str]) -> None:
     >>> fastdr.load(path).variances
     array([2.])
     """
-    arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in ARRAYS
+    names, entries = (_parts_of_sources(model) if isinstance(model, UnmixingModel)
+                      else _parts_of_axes(model))
+    arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in names
               if getattr(model, name) is not None}
     header = {
         "format": FORMAT,
-        "kind": "LinearModel",
+        "kind": type(model).__name__,
         "version": _version(),
-        "whiten": model.whiten,
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "report": dict(model.report),
-        **{name: float(getattr(model, name)).hex() for name in NUMBERS},
-        **{name: int(getattr(model, name)) for name in COUNTS},
+        **entries,
     }
     text = json.dumps(header, default=_plain)
     _write(Path(path), arrays, {"fastdr": text})
 
 
-def load(path: str | PathLike[str]) -> LinearModel:
+def _parts_of_axes(model: LinearModel) -> tuple[tuple[str, ...], dict[str, Any]]:
+    return ARRAYS, {"whiten": model.whiten,
+                    **{name: float(getattr(model, name)).hex() for name in NUMBERS},
+                    **{name: int(getattr(model, name)) for name in COUNTS}}
+
+
+def _parts_of_sources(model: UnmixingModel) -> tuple[tuple[str, ...], dict[str, Any]]:
+    return UNMIXING_ARRAYS, {"count": model.count, "steps": model.steps,
+                             "certificate": dict(model.certificate)}
+
+
+def load(path: str | PathLike[str]) -> Model:
     """Return the model saved at `path`.
 
     Parameters
@@ -80,7 +94,7 @@ def load(path: str | PathLike[str]) -> LinearModel:
 
     Returns
     -------
-    LinearModel
+    LinearModel or UnmixingModel
         Its arrays are read-only views of the mapped file.
 
     Raises
@@ -109,9 +123,20 @@ def load(path: str | PathLike[str]) -> LinearModel:
     if text is None:
         raise ValueError(f"{path} is a safetensors file but holds no fastdr model.")
     try:
-        return _model(_header(text), _mapped(path))
+        header, arrays = _header(text), _mapped(path)
+        _check(header, arrays)
+        return KINDS[header["kind"]](header, arrays)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} is not a valid fastdr model: {error}") from None
+
+
+def load_axes(path: str | PathLike[str]) -> LinearModel:
+    """As `load`; raises ValueError if the model is not one of axes."""
+    model = load(path)
+    if not isinstance(model, LinearModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no principal axes; "
+                         "use fastdr.load in Python.")
+    return model
 
 
 def _header(text: str) -> dict[str, Any]:
@@ -123,19 +148,34 @@ def _header(text: str) -> dict[str, Any]:
         raise ValueError(f"it has format {header['format']}, written by fastdr "
                          f"{header.get('version')}; this version reads up to {FORMAT}. Upgrade "
                          "fastdr.")
-    if header["format"] < 1 or header.get("kind") != "LinearModel":
+    if header["format"] < 1 or header.get("kind") not in KINDS:
         raise ValueError(f"unknown format {header['format']} or kind {header.get('kind')!r}.")
     return header
 
 
-def _model(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> LinearModel:
-    """Put a model together; every value is checked, as a file may say anything."""
-    if set(arrays) - set(ARRAYS) or not {"mean", "components", "variances"} <= set(arrays):
-        raise ValueError(f"it holds arrays {sorted(arrays)}; expected mean, components, variances "
-                         "and perhaps scale.")
+def _check(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> None:
+    """Check what models of all kinds have: finite arrays, names of features, a report."""
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(f"{name} contains NaN or infinity.")
+    names = header["feature_names"]
+    if names is not None and (not isinstance(names, list) or not all(
+            isinstance(name, str) for name in names) or len(names) != arrays["mean"].size):
+        raise ValueError("feature_names must be one string for each feature.")
+    if not isinstance(header["report"], dict):
+        raise ValueError("report must be an object.")
+
+
+def _common(header: Mapping[str, Any]) -> dict[str, Any]:
+    names = header["feature_names"]
+    return {"feature_names": None if names is None else tuple(names), "report": header["report"]}
+
+
+def _axes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> LinearModel:
+    """Put a model of axes together; every value is checked, as a file may say anything."""
+    if set(arrays) - set(ARRAYS) or not {"mean", "components", "variances"} <= set(arrays):
+        raise ValueError(f"it holds arrays {sorted(arrays)}; expected mean, components, variances "
+                         "and perhaps scale.")
     numbers = {name: float.fromhex(header[name]) for name in NUMBERS}
     counts = {name: _count(header[name], name) for name in COUNTS}
     if not 0 <= counts["rank"] <= len(arrays["components"]) or counts["count"] < 0:
@@ -144,15 +184,25 @@ def _model(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> LinearM
         raise ValueError(f"variances {numbers} must be finite and not negative.")
     if (arrays["variances"] < 0).any() or (arrays.get("scale", np.ones(1)) <= 0).any():
         raise ValueError("variances must not be negative, scale must be positive.")
-    names, report = header["feature_names"], header["report"]
-    if names is not None and (not isinstance(names, list) or not all(
-            isinstance(name, str) for name in names) or len(names) != arrays["mean"].size):
-        raise ValueError("feature_names must be one string for each feature.")
-    if not isinstance(report, dict):
-        raise ValueError("report must be an object.")
-    parts: dict[str, Any] = {**arrays, **numbers, **counts}
-    return LinearModel(**parts, whiten=header["whiten"], report=report,
-                       feature_names=None if names is None else tuple(names))
+    parts: dict[str, Any] = {**arrays, **numbers, **counts, **_common(header)}
+    return LinearModel(**parts, whiten=header["whiten"])
+
+
+def _sources(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> UnmixingModel:
+    """Put a model of sources together, checked likewise."""
+    if set(arrays) - set(UNMIXING_ARRAYS) or not set(UNMIXING_ARRAYS[:-1]) <= set(arrays):
+        raise ValueError(f"it holds arrays {sorted(arrays)}; expected mean, components, mixing "
+                         "and perhaps whitening.")
+    counts = {name: _count(header[name], name) for name in ("count", "steps")}
+    if min(counts.values()) < 0:
+        raise ValueError(f"counts {counts} are impossible.")
+    if not isinstance(header["certificate"], dict):
+        raise ValueError("certificate must be an object.")
+    parts: dict[str, Any] = {**arrays, **counts, **_common(header)}
+    return UnmixingModel(certificate=header["certificate"], **parts)
+
+
+KINDS: dict[str, Callable[..., Model]] = {"LinearModel": _axes, "UnmixingModel": _sources}
 
 
 def _count(value: Any, name: str) -> int:

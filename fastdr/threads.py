@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
 Result = TypeVar("Result")
+_CALM_FLOPS = 1e8
 
 
 class _State:
@@ -182,6 +183,20 @@ def blas_limit() -> Iterator[None]:
             if _state.blas_users == 0 and _state.blas_restore is not None:
                 _state.blas_restore()
                 _state.blas_restore = None
+
+
+@contextmanager
+def calm_blas(flops: float) -> Iterator[None]:
+    """Hold BLAS to the calling thread if the work inside takes it a few milliseconds at most.
+
+    Threads of BLAS that have been woken spin for a while after their part, and would take the
+    cores from the next `ordered_map`.
+    """
+    if flops > _CALM_FLOPS:
+        yield
+        return
+    with num_threads(1), blas_limit():
+        yield
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:
