@@ -53,7 +53,8 @@ class FastICA(ModelEstimator):
         Number of sources; min(n - 1, d) if None. Fewer are found, with a warning, if the rank of
         the rows is less.
     algorithm : {"parallel", "deflation"}, default "parallel"
-        All sources together, or one after the other by fixed points.
+        All sources together, or one after the other by fixed points; the latter are less
+        accurate and depend on the start.
     whiten : {"unit-variance", "arbitrary-variance"} or False, default "unit-variance"
         Sources have variance 1 (divisor n), or 1 / n; False takes the rows as white and
         centred already.
@@ -220,9 +221,10 @@ class FastICA(ModelEstimator):
         """Take rows that are said to be white as they are, after a look at them."""
         if self.n_components is not None:
             warnings.warn("Ignoring n_components with whiten=False.", UserWarning, 6)
-        moments = Moments.of_source(source, weights)
-        second = moments.about(np.zeros(source.shape[1])) / moments.weight
-        error = float(np.abs(second - np.eye(len(second))).max())
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = Moments.of_source(source, weights)
+            second = moments.about(np.zeros(source.shape[1])) / moments.weight
+            error = float(np.abs(second - np.eye(len(second))).max())
         if not np.isfinite(error):
             raise ValueError("the squares of the rows leave the float64 range, so they are not "
                              "white; whiten them or scale them first.")
@@ -323,13 +325,13 @@ class FastICA(ModelEstimator):
     def _warn(self, found: Rotation, certificate: dict[str, Any]) -> None:
         near = certificate["nearly_normal"]
         if not certificate["converged"]:
-            hint = ("; sources near to normal are the likely reason" if near else "")
+            hint = "; sources near to normal may be the reason" if near else ""
             warnings.warn(
                 "FastICA did not converge. Consider increasing tolerance or the maximum number of "
                 f"iterations. After {found.steps} steps the relative gradient is "
                 f"{found.gradient:.2g}, tol={self.tol:g}{hint}.", ConvergenceWarning, 6)
-        if near:
-            shown = ", ".join(map(str, near[:8])) + (", ..." if len(near) > 8 else "")
+        elif near:
+            shown = ", ".join(map(str, near[:8])) + ", ..." * (len(near) > 8)
             warnings.warn(
                 f"Sources {shown} are as near to normal as chance would make them, so they cannot "
                 "be told from their own mixtures: take none of these for a source by itself. More "
