@@ -147,6 +147,8 @@ CASES: tuple[Case, ...] = (
          reference.fit_error, 1e-10, detail="→all"),
     Case("PCA.fit", "f4", (50, 200_000), (50, 20_000), data.with_components(5),
          contestants.FIT_WIDE, reference.fit_error, 1e-5, _gram_triangle, detail="→5"),
+    Case("FastICA.fit", "f8", (100_000, 64), (10_000, 16), data.mixture, contestants.UNMIXING,
+         reference.unmixing_error, 1e-6, target=4.0),
     *_GRAM_APPLIES,
     Case("gram", "f8", (1_000, 20_000), (300, 5_000), data.with_mean, contestants.GRAM,
          reference.gram_error, 1e-12, _gram_triangle),

@@ -1,19 +1,24 @@
 """FastICA: sources found, the gradient it certifies, its options, storage and persistence."""
 
+import json
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import amari, relative_gradient
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 from tolerance import rounding
 
 import fastdr
 from fastdr import panels
+from fastdr.persistence import load_axes
 from fastdr.sources import ArraySource, BlockSource
 
 
@@ -225,6 +230,49 @@ def test_the_model_file_holds_all(tmp_path):
         assert (model.count, model.steps) == (3000, ica.n_iter_)
         copy = pickle.loads(pickle.dumps(ica))
         np.testing.assert_array_equal(copy.transform(rows), ica.transform(rows))
+
+
+def test_a_file_of_format_1_can_be_read():
+    model = fastdr.load(Path(__file__).parent / "data" / "unmixing_model_1.fdr")
+    np.testing.assert_array_equal(model.mean, [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(model.components, [[0.5, 0, 0], [0, 2, 0]])
+    np.testing.assert_array_equal(model.mixing, [[2, 0], [0, 0.5], [0, 0]])
+    np.testing.assert_array_equal(model.whitening, [[1, 0, 0], [0, 1, 0]])
+    assert (model.count, model.steps, model.feature_names) == (10, 4, ("x", "y", "z"))
+    assert (model.certificate["gradient"], model.report["rows"]) == (1e-9, 10)
+
+
+@pytest.mark.parametrize(("tensors", "header"), [
+    ({"mixing": np.zeros((3, 3))}, {}), ({"extra": np.zeros(2)}, {}), ({"mixing": None}, {}),
+    ({"whitening": np.zeros((3, 2))}, {}), ({"components": np.full((2, 3), np.nan)}, {}),
+    ({"mean": np.zeros(2)}, {}), ({}, {"count": -1}), ({}, {"steps": 1.5}),
+    ({}, {"certificate": []}), ({}, {"feature_names": ["x"]}), ({}, {"kind": "LinearModel"})])
+def test_a_file_that_says_the_impossible_is_refused(tensors, header, tmp_path):
+    path = tmp_path / "m.fdr"
+    model = fastdr.UnmixingModel(np.zeros(3), np.eye(2, 3), np.eye(3, 2), np.eye(2, 3), 5, 1)
+    model.save(path)
+    arrays = {**load_file(path), **tensors}
+    with safe_open(path, "numpy") as file:
+        text = json.loads(file.metadata()["fastdr"])
+    save_file({name: array for name, array in arrays.items() if array is not None}, path,
+              {"fastdr": json.dumps({**text, **header})})
+    with pytest.raises(ValueError, match="not a valid fastdr model"):
+        fastdr.load(path)
+
+
+def test_the_command_says_that_it_is_for_axes(tmp_path):
+    fastdr.UnmixingModel(np.zeros(3), np.eye(2, 3), np.eye(3, 2)).save(tmp_path / "m.fdr")
+    with pytest.raises(ValueError, match="holds a UnmixingModel"):
+        load_axes(tmp_path / "m.fdr")
+
+
+@pytest.mark.parametrize(("parts", "message"), [
+    ((np.zeros(3), np.zeros(3), np.eye(3)), "components has shape"),
+    ((np.zeros(2), np.eye(2, 3), np.eye(3, 2)), "mean has shape"),
+    ((np.zeros(3), np.eye(2, 3), np.eye(2, 3)), "mixing has shape")])
+def test_parts_of_a_model_must_agree(parts, message):
+    with pytest.raises(ValueError, match=message):
+        fastdr.UnmixingModel(*parts)
 
 
 def test_float32_rows_give_float32_sources():
