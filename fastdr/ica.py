@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from tqdm.auto import tqdm
 
 from fastdr.centring import centred_rows, rows_meant
-from fastdr.contrasts import CODES, BuiltIn, Contrast, Custom, normal_values, peaked_sign
+from fastdr.contrasts import CODES, BuiltIn, Contrast, Custom, peaked_sign
 from fastdr.estimator import ModelEstimator, Report, with_progress
 from fastdr.models import fix_signs
 from fastdr.panels import Panels
@@ -26,7 +26,7 @@ from fastdr.unmixing import (
     Rotation,
     Watch,
     coarse_to_fine,
-    losses_at,
+    farthest_from_normal,
     nearly_normal,
     one_by_one,
 )
@@ -34,6 +34,8 @@ from fastdr.unmixing_model import UnmixingModel
 from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, working_dtype
 from fastdr.whitening import Whitening, whiten
 
+ALGORITHMS = ("parallel", "deflation")
+WHITENINGS = ("unit-variance", "arbitrary-variance")
 SOLVERS = ("auto", "eigh", "svd")
 NOT_WHITE = 0.1  # error of second moments at which rows are no longer called white
 
@@ -155,11 +157,7 @@ class FastICA(ModelEstimator):
         panels, whitening = self._panels(source, weights)
         starts = self._starts(panels.features)
         found = [self._search(panels, contrast, start) for start in starts]
-        best = 0
-        if len(found) > 1:
-            normal, _ = normal_values(contrast)
-            best = int(np.argmax([np.abs(losses_at(panels, contrast, one.point.matrix)
-                                         - normal).sum() for one in found]))
+        best = farthest_from_normal(panels, contrast, found)
         return self._model(panels, contrast, whitening, found[best], best)
 
     def _check_parameters(self) -> None:
@@ -167,11 +165,9 @@ class FastICA(ModelEstimator):
         allowed = {
             "n_components": (self.n_components is None or _whole(self.n_components),
                              "an integer of at least 1, or None"),
-            "algorithm": (self.algorithm in ("parallel", "deflation"),
-                          "'parallel' or 'deflation'"),
-            "whiten": (self.whiten is False or (isinstance(self.whiten, str) and self.whiten in (
-                "unit-variance", "arbitrary-variance")),
-                "'unit-variance', 'arbitrary-variance' or False"),
+            "algorithm": (self.algorithm in ALGORITHMS, " or ".join(map(repr, ALGORITHMS))),
+            "whiten": (self.whiten is False or self.whiten in WHITENINGS,
+                       f"{', '.join(map(repr, WHITENINGS))} or False"),
             "fun": (callable(self.fun) or (isinstance(self.fun, str) and self.fun in CODES),
                     f"one of {', '.join(CODES)} or a callable"),
             "fun_args": (self.fun_args is None or isinstance(self.fun_args, dict),
@@ -203,10 +199,11 @@ class FastICA(ModelEstimator):
     def _panels(self, source: Source, weights: FloatArray | None
                 ) -> tuple[Panels, Whitening | None]:
         """Read the rows for their mean and axes, and put them into panels."""
-        shown = with_progress(source, "reading rows") if self.progress else source
         if self.whiten is False:
-            return self._white(shown, weights).keep(), None
+            return self._white(source, weights).keep(), None
         size, features = source.shape
+        tall = size is None or size >= features
+        shown = with_progress(source, "reading rows") if self.progress and tall else source
         if size is not None:
             self._number(rows_meant(size, weights, False), features)  # refuse before reading
         rows = centred_rows(shown, weights, scatter=self.whiten_solver != "svd")
@@ -315,21 +312,21 @@ class FastICA(ModelEstimator):
     def _certificate(self, panels: Panels, contrast: Contrast, found: Rotation,
                      order: NDArray[np.intp]) -> dict[str, Any]:
         matrix = found.point.matrix
+        defect = float(np.abs(matrix @ matrix.T - np.eye(len(matrix))).max())
         near = nearly_normal(found.point, contrast, panels.effective_rows)[order]
         return {"gradient": found.gradient, "tolerance": float(self.tol),
                 "converged": bool(found.gradient <= self.tol),
-                "orthogonality_defect": float(
-                    np.abs(matrix @ matrix.T - np.eye(len(matrix))).max()),
+                "orthogonality_defect": defect,
                 "nearly_normal": np.flatnonzero(near).tolist() if near.sum() > 1 else []}
 
     def _warn(self, found: Rotation, certificate: dict[str, Any]) -> None:
         near = certificate["nearly_normal"]
+        hint = "; sources near to normal may be the reason" if near else ""
         if not certificate["converged"]:
-            hint = "; sources near to normal may be the reason" if near else ""
             warnings.warn(
                 "FastICA did not converge. Consider increasing tolerance or the maximum number of "
-                f"iterations. After {found.steps} steps the relative gradient is "
-                f"{found.gradient:.2g}, tol={self.tol:g}{hint}.", ConvergenceWarning, 6)
+                f"iterations. The relative gradient is {found.gradient:.2g} after {found.steps} "
+                f"step(s), tol={self.tol:g}{hint}.", ConvergenceWarning, 6)
         elif near:
             shown = ", ".join(map(str, near[:8])) + ", ..." * (len(near) > 8)
             warnings.warn(
@@ -350,7 +347,7 @@ class FastICA(ModelEstimator):
             "steps": found.steps, "steps_on_a_share": found.coarse_steps,
             "passes_of_the_iteration": found.passes,
             "whitened_rows": "kept" if panels.kept is not None else "made in each pass",
-            "starts": max(self.n_init, 1), "best_start": start,
+            "starts": self.n_init, "best_start": start,
         }
 
     def transform(self, X: ArrayLike, copy: bool = True) -> AnyArray:

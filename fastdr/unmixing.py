@@ -142,6 +142,18 @@ def losses_at(panels: Panels, contrast: Contrast, matrix: FloatArray) -> FloatAr
     return losses / panels.weight
 
 
+def farthest_from_normal(panels: Panels, contrast: Contrast, found: list[Rotation]) -> int:
+    """Return the index of the rotation whose contrasts differ most from those of normal sources.
+
+    One pass for each, none if there is but one.
+    """
+    if len(found) == 1:
+        return 0
+    normal, _ = normal_values(contrast)
+    return int(np.argmax([np.abs(losses_at(panels, contrast, one.point.matrix) - normal).sum()
+                          for one in found]))
+
+
 def orthogonal(matrix: FloatArray) -> FloatArray:
     """Return the orthogonal matrix next to `matrix` (k, k)."""
     with calm_blas(30 * len(matrix)**3):

@@ -377,7 +377,7 @@ def test_a_single_source_is_the_first_axis():
 
 def test_a_step_that_cannot_be_taken_warns_once_and_truly():
     X, _, _ = mixed(2000, FOUR)
-    with pytest.warns(ConvergenceWarning, match="After 1 steps the relative gradient") as caught:
+    with pytest.warns(ConvergenceWarning, match="relative gradient is .* after 1 step") as caught:
         ica = fastdr.FastICA(max_iter=1).fit(X)
     assert len(caught) == 1
     assert not ica.certificate_["converged"]
