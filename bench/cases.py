@@ -156,6 +156,8 @@ CASES: tuple[Case, ...] = (
     Case("LDA.fit", "f8", (500, 10_000), (200, 2_000), data.with_classes(10),
          contestants.DISCRIMINANT_WIDE, reference.discriminant_error, 1e-9, _gram_triangle, 3.0,
          detail="→9"),
+    Case("FastICA.fit", "f8", (100_000, 64), (10_000, 16), data.mixture, contestants.UNMIXING,
+         reference.unmixing_error, 1e-6, target=4.0),
     *_GRAM_APPLIES,
     Case("gram", "f8", (1_000, 20_000), (300, 5_000), data.with_mean, contestants.GRAM,
          reference.gram_error, 1e-12, _gram_triangle),

@@ -134,6 +134,39 @@ DISCRIMINANT = (DISCRIMINANT_OURS, *map(_scikit_discriminant, ("svd", "lsqr", "e
 DISCRIMINANT_WIDE = DISCRIMINANT[:2]
 
 
+# Unmixing to one and the same gradient: the result is the unmixing matrix.
+
+
+def _ours_unmixing(inputs: Inputs) -> Callable[[], Any]:
+    return lambda: fastdr.FastICA().fit(inputs.X).components_
+
+
+def _scikit_unmixing(inputs: Inputs) -> Callable[[], Any]:
+    from sklearn.decomposition import FastICA
+
+    # Its tolerance is of 1 - cos of the last turn, so of the square of the gradient.
+    model = FastICA(whiten_solver="eigh", tol=1e-13, max_iter=1000, random_state=0)
+    return lambda: model.fit(inputs.X).components_
+
+
+def _picard(inputs: Inputs) -> Callable[[], Any]:
+    from picard import picard
+
+    def run() -> Any:
+        whitening, rotation, _ = picard(inputs.X.T, ortho=True, extended=True, tol=1e-7,
+                                        max_iter=1000, fastica_it=10, random_state=0)
+        return rotation @ whitening
+
+    return run
+
+
+UNMIXING = (
+    Contestant(OURS, _ours_unmixing),
+    Contestant(f"{SCIKIT} eigh, tol 1e-13", _scikit_unmixing, "sklearn"),
+    Contestant("python-picard, 10 FastICA steps first", _picard, "picard"),
+)
+
+
 # Applying a model, fitted on the first rows: the result is (what was asked, components, mean).
 
 

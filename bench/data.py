@@ -95,6 +95,14 @@ def with_mean(rows: int, columns: int, dtype: str) -> Inputs:
     return Inputs(X, mean=X.mean(0, dtype=np.float64))
 
 
+def mixture(rows: int, columns: int, dtype: str) -> Inputs:
+    """Independent sources, each other one peaked and flat, mixed and far from zero."""
+    rng = np.random.default_rng([4, rows, columns])
+    X = rng.laplace(size=(rows, columns))
+    X[:, 1::2] = rng.uniform(-2.4, 2.4, (rows, columns // 2))
+    return Inputs((X @ rng.standard_normal((columns, columns)) + 10).astype(dtype))
+
+
 def with_classes(classes: int) -> Callable[[int, int, str], Inputs]:
     """Classes of equal covariance whose means lie a fifth of the column's deviation apart."""
 

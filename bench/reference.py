@@ -183,3 +183,13 @@ def discriminant_error(inputs: Inputs, result: Any) -> float:
 
 def _lengths(rows: Any) -> Any:
     return np.sqrt((rows * rows).sum(1))
+
+
+def unmixing_error(inputs: Inputs, result: Any) -> float:
+    """Largest entry of the relative gradient of log cosh at the sources, in unit variance."""
+    Y = (inputs.X - inputs.X.mean(0)) @ np.asarray(result, np.float64).T
+    Y /= Y.std(0)
+    g = np.tanh(Y)
+    G = g.T @ Y / len(Y)
+    signed = np.sign((1 - g * g).mean(0) - np.diagonal(G))[:, None] * G
+    return float(np.abs(signed - signed.T).max() / 2)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastdr.eigen import certify as certify
     from fastdr.eigen import eigsh as eigsh
     from fastdr.graphs import to_onnx as to_onnx
+    from fastdr.ica import FastICA as FastICA
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fastdr.threads import get_num_threads as get_num_threads
     from fastdr.threads import num_threads as num_threads
     from fastdr.threads import set_num_threads as set_num_threads
+    from fastdr.unmixing_model import UnmixingModel as UnmixingModel
     from fastdr.validation import AccuracyWarning as AccuracyWarning
 
 __version__ = "0.1.0"
@@ -40,13 +42,13 @@ __version__ = "0.1.0"
 _HOME = {
     "AccuracyWarning": "validation", "Certificate": "certificate",
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
-    "EigenResult": "eigen", "LinearDiscriminantAnalysis": "discriminant",
+    "EigenResult": "eigen", "FastICA": "ica", "LinearDiscriminantAnalysis": "discriminant",
     "LinearModel": "models", "Moments": "statistics", "PCA": "pca", "Projector": "_serve",
-    "SolverInfo": "eigen", "Subspace": "subspace", "certify": "eigen", "covariance": "statistics",
-    "eigsh": "eigen", "get_num_threads": "threads", "load": "persistence",
-    "moments": "statistics", "num_threads": "threads", "project": "operators",
-    "reconstruct": "operators", "reconstruction_error": "operators",
-    "set_num_threads": "threads", "to_onnx": "graphs",
+    "SolverInfo": "eigen", "Subspace": "subspace", "UnmixingModel": "unmixing_model",
+    "certify": "eigen", "covariance": "statistics", "eigsh": "eigen",
+    "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
+    "num_threads": "threads", "project": "operators", "reconstruct": "operators",
+    "reconstruction_error": "operators", "set_num_threads": "threads", "to_onnx": "graphs",
 }
 
 __all__ = sorted([*_HOME, "get_include"])  # noqa: PLE0605

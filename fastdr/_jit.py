@@ -21,6 +21,7 @@ class LinearArrays(NamedTuple):
     ----------
     mean : (d,) float64.
     axes : (d, k) components as columns, float64 or float32.
+    back : (d, k) what rows are put together from; `axes` where those are orthonormal.
     scale : (d,) float64, 1 where columns are not scaled.
     divisors : (k,) float64, 1 without whitening, infinite beyond the rank with it.
     turned : bool, whether scores are turned back to the features ("zca").
@@ -28,6 +29,7 @@ class LinearArrays(NamedTuple):
 
     mean: FloatArray
     axes: Any
+    back: Any
     scale: FloatArray
     divisors: FloatArray
     turned: bool
@@ -62,7 +64,7 @@ def _project_row(m: LinearArrays, x: Any, out: Any, t: FloatArray) -> None:
         t[j] /= m.divisors[j]
     if m.turned:
         for i in range(features):
-            out[i] = _spread(m.axes[i], t)
+            out[i] = _spread(m.back[i], t)
     else:
         for j in range(count):
             out[j] = t[j]
@@ -82,7 +84,7 @@ def _inverse_row(m: LinearArrays, z: Any, out: Any, t: FloatArray) -> None:
     for j in range(count):
         t[j] *= m.divisors[j] if m.divisors[j] < np.inf else 0.0
     for i in range(features):
-        out[i] = _spread(m.axes[i], t) * m.scale[i] + m.mean[i]
+        out[i] = _spread(m.back[i], t) * m.scale[i] + m.mean[i]
 
 
 @njit(nogil=True)
@@ -90,7 +92,7 @@ def _error_row(m: LinearArrays, x: Any, t: FloatArray) -> float:
     _gather(m, x, t)
     total = 0.0
     for i in range(m.mean.size):
-        gap = (x[i] - m.mean[i]) - _spread(m.axes[i], t) * m.scale[i]
+        gap = (x[i] - m.mean[i]) - _spread(m.back[i], t) * m.scale[i]
         total += gap * gap
     return total
 

@@ -9,6 +9,7 @@ cdef extern from "fastdr.h" nogil:
         Py_ssize_t features, axes, outputs
         const double *mean
         const void *components
+        const void *back
         const double *scale
         const double *divisors
         bint single

@@ -14,13 +14,14 @@ from numpy.typing import ArrayLike
 from scipy.linalg import qr, solve_triangular
 from scipy.special import expit
 
+from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import project, reconstruct
 from fastdr.sources import block_rows
 from fastdr.validation import AnyArray, FloatArray, as_matrix, read_only, working_dtype
 
 
 @dataclass(frozen=True, eq=False)
-class DiscriminantModel:
+class DiscriminantModel(LinearlyMapped):
     """Classes of equal within-class covariance, told apart along `r` directions.
 
     Attributes
@@ -114,10 +115,21 @@ class DiscriminantModel:
         if Z.shape[1] != self.n_components:
             raise ValueError(f"Z has {Z.shape[1]} columns, but this model has "
                              f"{self.n_components}; pass scores as transform returns them.")
+        return reconstruct(Z, self._back, self.mean, out=out)
+
+    @cached_property
+    def _back(self) -> FloatArray:
+        """(n_components, d) rows b of least length with w b = 1 for their direction w, else 0."""
         directions = self.directions[:self.n_components].astype(np.float64)
         basis, upper = qr(directions.T, mode="economic")
-        rows = solve_triangular(upper, basis.T)
-        return reconstruct(Z, rows, self.mean, out=out)
+        back: FloatArray = solve_triangular(upper, basis.T)
+        return back
+
+    @property
+    def linear_map(self) -> LinearMap:
+        """The map from rows to scores and back."""
+        return LinearMap(self.mean, self.directions[:self.n_components],
+                         self._back.astype(self.directions.dtype))
 
     @property
     def ratios(self) -> FloatArray:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import fastdr
-from fastdr.models import LinearModel
+from fastdr.embedding import LinearlyMapped
 from fastdr.validation import AnyArray
 
 Method = Literal["transform", "inverse_transform"]
@@ -38,26 +38,27 @@ def steps(model: Any, method: Method) -> list[Step]:
 
 
 @steps.register
-def _linear(model: LinearModel, method: Method) -> list[Step]:
-    axes, chain = model.components, list[Step]()
+def _linear(model: LinearlyMapped, method: Method) -> list[Step]:
+    mean, components, back, scale, divisors, turned = model.linear_map
+    chain = list[Step]()
     if method == "transform":
-        chain.append(("Sub", model.mean))
-        if model.scale is not None:
-            chain.append(("Div", model.scale))
-        chain.append(("MatMul", axes.T))
-        if model.whiten:
-            chain.append(("Div", model.divisors))
-        if model.whiten == "zca":
-            chain.append(("MatMul", axes))
+        chain.append(("Sub", mean))
+        if scale is not None:
+            chain.append(("Div", scale))
+        chain.append(("MatMul", components.T))
+        if divisors is not None:
+            chain.append(("Div", divisors))
+        if turned:
+            chain.append(("MatMul", back))
         return chain
-    if model.whiten == "zca":
-        chain.append(("MatMul", axes.T))
-    if model.whiten:
-        chain.append(("Mul", np.where(np.isfinite(model.divisors), model.divisors, 0.0)))
-    chain.append(("MatMul", axes))
-    if model.scale is not None:
-        chain.append(("Mul", model.scale))
-    return [*chain, ("Add", model.mean)]
+    if turned:
+        chain.append(("MatMul", components.T))
+    if divisors is not None:
+        chain.append(("Mul", np.where(np.isfinite(divisors), divisors, 0.0)))
+    chain.append(("MatMul", back))
+    if scale is not None:
+        chain.append(("Mul", scale))
+    return [*chain, ("Add", mean)]
 
 
 def to_onnx(model: Any, method: Method = "transform", *, dtype: DTypeLike | None = None) -> Any:
@@ -66,7 +67,7 @@ def to_onnx(model: Any, method: Method = "transform", *, dtype: DTypeLike | None
     Parameters
     ----------
     model : fitted model or estimator
-        For example a `LinearModel` or a `PCA`.
+        For example a `LinearModel`, a `PCA` or a `LinearDiscriminantAnalysis`.
     method : {"transform", "inverse_transform"}
     dtype : float32 or float64, optional
         Of rows, results and arithmetic; by default that of the model's components. A float32

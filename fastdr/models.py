@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.linalg import LinAlgError
 from numpy.typing import ArrayLike
 
-from fastdr._serve import Projector
+from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
 from fastdr.sources import block_rows
 from fastdr.validation import (
@@ -26,9 +26,6 @@ from fastdr.validation import (
     raise_not_finite,
     read_only,
 )
-
-if TYPE_CHECKING:
-    from fastdr._jit import LinearArrays
 
 Whitening = Literal[False, "pca", "zca"]
 EPS = float(np.finfo(np.float64).eps)
@@ -66,7 +63,7 @@ def times_power(values: Any, exponent: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(LinearlyMapped):
     """Rows described by a mean and `k` orthonormal axes, and by what varies along them.
 
     Attributes
@@ -150,11 +147,6 @@ class LinearModel:
         """Restore a pickle; the arrays become read-only again."""
         self.__dict__.update(state)
         self.__post_init__()
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the components: that of the fitted rows, float64 or float32."""
-        return self.components.dtype
 
     @property
     def n_outputs(self) -> int:
@@ -294,35 +286,11 @@ class LinearModel:
         cut = (max(self.count, features) * EPS) ** 2 * float(self.variances.max(initial=0.0))
         return bool(self.rank < features and self.noise_variance <= cut)
 
-    def projector(self) -> Projector:
-        """Return this model made ready for one row at a time: see `Projector`.
-
-        Examples
-        --------
-        >>> p = LinearModel(mean=[1.0, 2.0], components=[[0.0, 1.0]], variances=[4.0]).projector()
-        >>> p(np.array([5.0, 5.0]))
-        array([3.])
-        """
-        return Projector(self)
-
-    def jit(self) -> LinearArrays:
-        """Return this model as a tuple of arrays for functions compiled by Numba: see `fastdr.jit`.
-
-        Examples
-        --------
-        >>> from fastdr import jit
-        >>> m = LinearModel(mean=[1.0, 2.0], components=[[0.0, 1.0]], variances=[4.0]).jit()
-        >>> float(jit.error(m, np.array([5.0, 5.0])))
-        16.0
-        """
-        from fastdr._jit import LinearArrays  # not before it is asked for: importing Numba is slow
-
-        axes, features = self.components.shape
-        return LinearArrays(
-            mean=self.mean, axes=np.ascontiguousarray(self.components.T),
-            scale=np.ones(features) if self.scale is None else self.scale,
-            divisors=self.divisors if self.whiten else np.ones(axes),
-            turned=self.whiten == "zca")
+    @property
+    def linear_map(self) -> LinearMap:
+        """The map from rows to scores and back."""
+        return LinearMap(self.mean, self.components, self.components, self.scale,
+                         self.divisors if self.whiten else None, self.whiten == "zca")
 
     def covariance(self) -> FloatArray:
         """Return the model's covariance (d, d), units of the input; whitening has no part in it.

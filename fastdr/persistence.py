@@ -8,9 +8,8 @@ processes share the memory.
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -21,16 +20,11 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from fastdr.discriminant_model import DiscriminantModel
+from fastdr.kinds import KINDS, Model
 from fastdr.models import LinearModel
 from fastdr.validation import AnyArray
 
-Model = LinearModel | DiscriminantModel
 FORMAT = 1
-ARRAYS = ("mean", "components", "variances", "scale")
-NUMBERS = ("total_variance", "noise_variance", "left_out")
-COUNTS = ("rank", "count", "exponent")
-CLASS_ARRAYS = ("priors", "mean", "means", "directions", "separations", "centres", "covariance")
 DTYPES = {"F64": "<f8", "F32": "<f4"}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 
@@ -40,7 +34,7 @@ def save(model: Model, path: str | PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : LinearModel or DiscriminantModel
+    model : LinearModel, DiscriminantModel or UnmixingModel
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
 
@@ -60,37 +54,17 @@ def save(model: Model, path: str | PathLike[str]) -> None:
     >>> fastdr.load(path).variances
     array([2.])
     """
-    names, entries = (_parts_of_classes(model) if isinstance(model, DiscriminantModel)
-                      else _parts_of_axes(model))
-    arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in names
-              if getattr(model, name) is not None}
+    kind = KINDS[type(model).__name__]
     header = {
         "format": FORMAT,
         "kind": type(model).__name__,
         "version": _version(),
         "feature_names": None if model.feature_names is None else list(model.feature_names),
         "report": dict(model.report),
-        **entries,
+        **kind.entries(model),
     }
     text = json.dumps(header, default=_plain)
-    _write(Path(path), arrays, {"fastdr": text})
-
-
-def _parts_of_axes(model: LinearModel) -> tuple[tuple[str, ...], dict[str, Any]]:
-    return ARRAYS, {"whiten": model.whiten,
-                    **{name: float(getattr(model, name)).hex() for name in NUMBERS},
-                    **{name: int(getattr(model, name)) for name in COUNTS}}
-
-
-def _parts_of_classes(model: DiscriminantModel) -> tuple[tuple[str, ...], dict[str, Any]]:
-    labels = model.classes.tolist()
-    if not all(isinstance(label, str | int | float) for label in labels):
-        raise TypeError("only labels that are strings, numbers or bool can be saved; got "
-                        f"{type(labels[0]).__name__}.")
-    return CLASS_ARRAYS, {"classes": [label.hex() if isinstance(label, float) else label
-                                      for label in labels],
-                          "classes_dtype": model.classes.dtype.str,
-                          "n_components": model.n_components, "count": model.count}
+    _write(Path(path), kind.arrays(model), {"fastdr": text})
 
 
 def load(path: str | PathLike[str]) -> Model:
@@ -102,7 +76,7 @@ def load(path: str | PathLike[str]) -> Model:
 
     Returns
     -------
-    LinearModel or DiscriminantModel
+    LinearModel, DiscriminantModel or UnmixingModel
         Its arrays are read-only views of the mapped file.
 
     Raises
@@ -133,7 +107,7 @@ def load(path: str | PathLike[str]) -> Model:
     try:
         header, arrays = _header(text), _mapped(path)
         _check(header, arrays)
-        return KINDS[header["kind"]](header, arrays)
+        return KINDS[header["kind"]].made(header, arrays)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} is not a valid fastdr model: {error}") from None
 
@@ -142,8 +116,8 @@ def load_axes(path: str | PathLike[str]) -> LinearModel:
     """As `load`; raises ValueError if the model is not one of axes."""
     model = load(path)
     if not isinstance(model, LinearModel):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which has no components; use "
-                         "fastdr.load in Python.")
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no principal axes; "
+                         "use fastdr.load in Python.")
     return model
 
 
@@ -172,59 +146,6 @@ def _check(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> None:
         raise ValueError("feature_names must be one string for each feature.")
     if not isinstance(header["report"], dict):
         raise ValueError("report must be an object.")
-
-
-def _common(header: Mapping[str, Any]) -> dict[str, Any]:
-    names = header["feature_names"]
-    return {"feature_names": None if names is None else tuple(names), "report": header["report"]}
-
-
-def _axes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> LinearModel:
-    """Put a model of axes together; every value is checked, as a file may say anything."""
-    if set(arrays) - set(ARRAYS) or not {"mean", "components", "variances"} <= set(arrays):
-        raise ValueError(f"it holds arrays {sorted(arrays)}; expected mean, components, variances "
-                         "and perhaps scale.")
-    numbers = {name: float.fromhex(header[name]) for name in NUMBERS}
-    counts = {name: _count(header[name], name) for name in COUNTS}
-    if not 0 <= counts["rank"] <= len(arrays["components"]) or counts["count"] < 0:
-        raise ValueError(f"rank {counts['rank']} or count {counts['count']} is impossible.")
-    if not all(value >= 0 and math.isfinite(value) for value in numbers.values()):
-        raise ValueError(f"variances {numbers} must be finite and not negative.")
-    if (arrays["variances"] < 0).any() or (arrays.get("scale", np.ones(1)) <= 0).any():
-        raise ValueError("variances must not be negative, scale must be positive.")
-    parts: dict[str, Any] = {**arrays, **numbers, **counts, **_common(header)}
-    return LinearModel(**parts, whiten=header["whiten"])
-
-
-def _classes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> DiscriminantModel:
-    """Put a model of classes together, checked likewise."""
-    if set(arrays) - set(CLASS_ARRAYS) or not set(CLASS_ARRAYS[:-1]) <= set(arrays):
-        raise ValueError(f"it holds arrays {sorted(arrays)}; expected "
-                         f"{', '.join(CLASS_ARRAYS[:-1])} and perhaps covariance.")
-    labels, dtype = header["classes"], np.dtype(header["classes_dtype"])
-    if not isinstance(labels, list) or dtype.kind not in "biufUOT":
-        raise ValueError(f"classes must be a list of labels, not of dtype {dtype}.")
-    if dtype.kind == "f":
-        labels = [float.fromhex(label) for label in labels]
-    classes = np.array(labels, dtype=dtype)
-    if len(np.unique(classes)) < len(labels):
-        raise ValueError("classes must differ from each other.")
-    if (arrays["priors"] < 0).any() or (arrays["separations"] < 0).any():
-        raise ValueError("priors and separations must not be negative.")
-    counts = {name: _count(header[name], name) for name in ("n_components", "count")}
-    if min(counts.values()) < 0 or counts["n_components"] > len(arrays["directions"]):
-        raise ValueError(f"counts {counts} are impossible.")
-    parts: dict[str, Any] = {**arrays, **counts, **_common(header)}
-    return DiscriminantModel(classes, **parts)
-
-
-KINDS: dict[str, Callable[..., Model]] = {"LinearModel": _axes, "DiscriminantModel": _classes}
-
-
-def _count(value: Any, name: str) -> int:
-    if type(value) is not int or abs(value) > 1 << 62:
-        raise ValueError(f"{name}={value!r} is not a whole number.")
-    return value
 
 
 def _mapped(path: Path) -> dict[str, AnyArray]:

@@ -130,12 +130,12 @@ cdef class Projector:
 
     Parameters
     ----------
-    model : LinearModel
+    model : LinearModel, DiscriminantModel or UnmixingModel
         Usually through ``model.projector()`` or ``PCA(...).fit(X).projector()``.
 
     Attributes
     ----------
-    model : LinearModel
+    model : what it was made of
     n_features, n_outputs : int, the lengths of a row and of its scores.
 
     Raises
@@ -169,22 +169,24 @@ cdef class Projector:
     """
 
     def __cinit__(self, model):
-        cdef ndarray mean = numpy.ascontiguousarray(model.mean, numpy.float64)
-        cdef ndarray components = numpy.ascontiguousarray(model.components)
-        cdef object scale = model.scale, divisors = model.divisors if model.whiten else None
+        cdef object found = model.linear_map
+        cdef ndarray components = numpy.ascontiguousarray(found.components)
+        cdef ndarray back = (components if found.back is found.components else
+                             numpy.ascontiguousarray(found.back, components.dtype))
         self.model = model
-        self.arrays = (mean, components, scale, divisors)
+        self.arrays = (found, components, back)
         self.linear.features = PyArray_DIM(components, 1)
         self.linear.axes = PyArray_DIM(components, 0)
         self.linear.outputs = model.n_outputs
-        self.linear.mean = <const double *>PyArray_DATA(mean)
+        self.linear.mean = <const double *>PyArray_DATA(<ndarray?>found.mean)
         self.linear.components = PyArray_DATA(components)
+        self.linear.back = PyArray_DATA(back)
         self.linear.single = PyArray_TYPE(components) == NPY_FLOAT
-        self.linear.turned = model.whiten == "zca"
-        if scale is not None:
-            self.linear.scale = <const double *>PyArray_DATA(<ndarray?>scale)
-        if divisors is not None:
-            self.linear.divisors = <const double *>PyArray_DATA(<ndarray?>divisors)
+        self.linear.turned = found.turned
+        if found.scale is not None:
+            self.linear.scale = <const double *>PyArray_DATA(<ndarray?>found.scale)
+        if found.divisors is not None:
+            self.linear.divisors = <const double *>PyArray_DATA(<ndarray?>found.divisors)
 
     def __reduce__(self):
         return Projector, (self.model,)

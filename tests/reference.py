@@ -129,3 +129,30 @@ def signs_fixed(axes):
     nearly = size >= size.max(axis=1, keepdims=True) * (1 - 1e-6)
     lead = np.argmax(nearly, axis=1)
     return axes * np.sign(axes[np.arange(len(axes)), lead])[:, None]
+
+
+def contrast(name, y, a):
+    """Return g, g' and G of a contrast function at y, float64."""
+    if name == "logcosh":
+        t = np.tanh(a * y)
+        return t, a * (1 - t * t), (np.logaddexp(a * y, -a * y) - np.log(2)) / a
+    if name == "exp":
+        e = np.exp(-y * y / 2)
+        return y * e, (1 - y * y) * e, -np.expm1(-y * y / 2)
+    return y**3, 3 * y**2, y**4 / 4
+
+
+def relative_gradient(Y, name="logcosh", a=1.0):
+    """Return the antisymmetric part of diag(s) E g(y) yᵀ for sources in the rows of Y."""
+    g, slope, _ = contrast(name, Y, a)
+    G = g.T @ Y / len(Y)
+    signed = np.sign(slope.mean(axis=0) - np.diagonal(G))[:, None] * G
+    return (signed - signed.T) / 2
+
+
+def amari(P):
+    """Return the distance of P from a scaled permutation, 0 to 1 (Amari, Cichocki & Yang 1996)."""
+    P = np.abs(P)
+    rows = (P.sum(axis=1) / P.max(axis=1) - 1).sum()
+    columns = (P.sum(axis=0) / P.max(axis=0) - 1).sum()
+    return (rows + columns) / (2 * len(P) * (len(P) - 1))

@@ -86,7 +86,7 @@ def test_table_is_well_formed():
     ("covariance 10000x4000 f8", 1.05), ("covariance 1000000x64 u1", 4),
     ("transform 1000000x128→10 f8", 3), ("transform 200000x512→50 f8", 2),
     ("reconstruction_error 200000x512→50 f8", 3), ("PCA.fit 1000000x128→10 f8", 1.9),
-    ("PCA.fit digits 1797x64→10 f8", 1),
+    ("PCA.fit digits 1797x64→10 f8", 1), ("FastICA.fit 100000x64 f8", 4),
 ])
 def test_promised_rows_are_there(name, target):
     assert [case.target for case in CASES if case.name == name] == [target]

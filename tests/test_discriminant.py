@@ -424,7 +424,7 @@ def test_commands_for_components_refuse_discriminants(iris, tmp_path):
     LDA().fit(iris, load_iris().target).model_.save(tmp_path / "m.fdr")
     outcome = testing.CliRunner().invoke(application(), ["info", str(tmp_path / "m.fdr")])
     assert outcome.exit_code == 1
-    assert "holds a DiscriminantModel, which has no components" in outcome.output
+    assert "holds a DiscriminantModel, which has no principal axes" in outcome.output
 
 
 def test_a_tiny_ridge_still_gives_the_exact_answer(rng):

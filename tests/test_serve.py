@@ -2,12 +2,10 @@
 
 import copy
 import pickle
-import timeit
 import tracemalloc
 
 import numpy as np
 import pytest
-import sklearn.decomposition
 from hypothesis import given
 from hypothesis import strategies as st
 from tolerance import product_error

@@ -7,7 +7,7 @@
 
        scores     t = ((x - mean) / scale) components'        centred before the product
        project    z = t; whitened t / divisors; turned (t / divisors) components
-       inverse    x = (t components) * scale + mean, t from z the other way round
+       inverse    x = (t back) * scale + mean, t from z the other way round
        error      |x - inverse(t)|^2, formed entry by entry
 
    For rows of double and of float there are
@@ -30,6 +30,7 @@ typedef struct {
     ptrdiff_t features, axes, outputs; /* outputs = axes, or features if turned */
     const double *mean;                /* (features) */
     const void *components;            /* (axes, features), row by row */
+    const void *back;                  /* likewise; = components where they are orthonormal */
     const double *scale;               /* (features), positive; NULL: all 1 */
     const double *divisors;            /* (axes), infinite beyond the rank; NULL: not whitened */
     int single;                        /* components are float, not double */

@@ -271,7 +271,7 @@ static inline const char *fastdr_read_arrays(fastdr_file *file, fastdr_text tabl
     m->axes = components.rows;
     m->outputs = m->turned ? m->features : m->axes;
     m->mean = (const double *)mean.data;
-    m->components = components.data;
+    m->components = m->back = components.data;
     m->single = components.single;
     m->scale = scaled ? (const double *)scale.data : NULL;
     if (!whitened)

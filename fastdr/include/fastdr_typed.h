@@ -19,11 +19,11 @@ static inline FASTDR_A FASTDR_T(fastdr_dot)(const FASTDR_A *a, const FASTDR_C *c
     return sums[0];
 }
 
-/* fit[i] = Σ_j weights[j] components[j, from + i] */
+/* fit[i] = Σ_j weights[j] back[j, from + i] */
 static inline void FASTDR_T(fastdr_combine)(const fastdr_model *m, const double *weights,
                                             ptrdiff_t from, ptrdiff_t n, FASTDR_A *fit)
 {
-    const FASTDR_C *axis = (const FASTDR_C *)m->components + from;
+    const FASTDR_C *axis = (const FASTDR_C *)m->back + from;
     for (ptrdiff_t i = 0; i < n; i++)
         fit[i] = 0;
     ptrdiff_t j = 0;

@@ -1,0 +1,131 @@
+"""Kinds of models in files: what each writes, and how it is put together and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastdr.discriminant_model import DiscriminantModel
+from fastdr.models import LinearModel
+from fastdr.unmixing_model import UnmixingModel
+from fastdr.validation import AnyArray
+
+Model = LinearModel | DiscriminantModel | UnmixingModel
+Entries = Mapping[str, Any]
+NUMBERS = ("total_variance", "noise_variance", "left_out")
+COUNTS = ("rank", "count", "exponent")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of model.
+
+    Attributes
+    ----------
+    needed, optional : tuple of str, attributes of the model that are its arrays.
+    entries : model to what else its header holds, in JSON's types.
+    fields : (header, arrays) to fields of the model other than arrays; raises ValueError for
+        values that no model has, as a file may say anything.
+    model : the class.
+    """
+
+    model: Callable[..., Model]
+    needed: tuple[str, ...]
+    optional: tuple[str, ...]
+    entries: Callable[[Any], dict[str, Any]]
+    fields: Callable[[Entries, Mapping[str, AnyArray]], dict[str, Any]]
+
+    def arrays(self, model: Model) -> dict[str, AnyArray]:
+        """Return the arrays to write."""
+        found = {name: getattr(model, name) for name in (*self.needed, *self.optional)}
+        return {name: np.ascontiguousarray(array) for name, array in found.items()
+                if array is not None}
+
+    def made(self, header: Entries, arrays: Mapping[str, AnyArray]) -> Model:
+        """Return the model that a file describes; raises ValueError if it describes none."""
+        if not set(self.needed) <= set(arrays) <= {*self.needed, *self.optional}:
+            perhaps = f" and perhaps {', '.join(self.optional)}" if self.optional else ""
+            raise ValueError(f"it holds arrays {sorted(arrays)}; expected "
+                             f"{', '.join(self.needed)}{perhaps}.")
+        names = header["feature_names"]
+        return self.model(**arrays, **self.fields(header, arrays), report=header["report"],
+                          feature_names=None if names is None else tuple(names))
+
+
+def _axes_entries(model: LinearModel) -> dict[str, Any]:
+    return {"whiten": model.whiten,
+            **{name: float(getattr(model, name)).hex() for name in NUMBERS},
+            **{name: int(getattr(model, name)) for name in COUNTS}}
+
+
+def _axes_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    numbers = {name: float.fromhex(header[name]) for name in NUMBERS}
+    counts = {name: _count(header[name], name) for name in COUNTS}
+    if not 0 <= counts["rank"] <= len(arrays["components"]) or counts["count"] < 0:
+        raise ValueError(f"rank {counts['rank']} or count {counts['count']} is impossible.")
+    if not all(value >= 0 and math.isfinite(value) for value in numbers.values()):
+        raise ValueError(f"variances {numbers} must be finite and not negative.")
+    if (arrays["variances"] < 0).any() or (arrays.get("scale", np.ones(1)) <= 0).any():
+        raise ValueError("variances must not be negative, scale must be positive.")
+    return {**numbers, **counts, "whiten": header["whiten"]}
+
+
+def _class_entries(model: DiscriminantModel) -> dict[str, Any]:
+    labels = model.classes.tolist()
+    if not all(isinstance(label, str | int | float) for label in labels):
+        raise TypeError("only labels that are strings, numbers or bool can be saved; got "
+                        f"{type(labels[0]).__name__}.")
+    return {"classes": [label.hex() if isinstance(label, float) else label for label in labels],
+            "classes_dtype": model.classes.dtype.str,
+            "n_components": model.n_components, "count": model.count}
+
+
+def _class_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    labels, dtype = header["classes"], np.dtype(header["classes_dtype"])
+    if not isinstance(labels, list) or dtype.kind not in "biufUOT":
+        raise ValueError(f"classes must be a list of labels, not of dtype {dtype}.")
+    if dtype.kind == "f":
+        labels = [float.fromhex(label) for label in labels]
+    classes = np.array(labels, dtype=dtype)
+    if len(np.unique(classes)) < len(labels):
+        raise ValueError("classes must differ from each other.")
+    if (arrays["priors"] < 0).any() or (arrays["separations"] < 0).any():
+        raise ValueError("priors and separations must not be negative.")
+    counts = {name: _count(header[name], name) for name in ("n_components", "count")}
+    if min(counts.values()) < 0 or counts["n_components"] > len(arrays["directions"]):
+        raise ValueError(f"counts {counts} are impossible.")
+    return {"classes": classes, **counts}
+
+
+def _source_entries(model: UnmixingModel) -> dict[str, Any]:
+    return {"count": model.count, "steps": model.steps, "certificate": dict(model.certificate)}
+
+
+def _source_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    counts = {name: _count(header[name], name) for name in ("count", "steps")}
+    if min(counts.values()) < 0:
+        raise ValueError(f"counts {counts} are impossible.")
+    if not isinstance(header["certificate"], dict):
+        raise ValueError("certificate must be an object.")
+    return {"certificate": header["certificate"], **counts}
+
+
+def _count(value: Any, name: str) -> int:
+    if type(value) is not int or abs(value) > 1 << 62:
+        raise ValueError(f"{name}={value!r} is not a whole number.")
+    return value
+
+
+KINDS = {
+    "LinearModel": Kind(LinearModel, ("mean", "components", "variances"), ("scale",),
+                        _axes_entries, _axes_fields),
+    "DiscriminantModel": Kind(
+        DiscriminantModel, ("priors", "mean", "means", "directions", "separations", "centres"),
+        ("covariance",), _class_entries, _class_fields),
+    "UnmixingModel": Kind(UnmixingModel, ("mean", "components", "mixing"), ("whitening",),
+                          _source_entries, _source_fields),
+}

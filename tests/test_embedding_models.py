@@ -1,0 +1,92 @@
+"""Discriminants and sources in other programs: Projector, Numba and ONNX against the models."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import fastdr
+
+pytestmark = pytest.mark.optional
+
+
+@pytest.fixture(scope="module", params=["f8", "f4"])
+def data(request):
+    rng = np.random.default_rng(5)
+    X = rng.laplace(size=(2000, 6))
+    y = np.digitize(X[:, 0], [-1, 0, 1])
+    X = X @ rng.standard_normal((6, 6)) + 4
+    return X.astype(request.param), y
+
+
+@pytest.fixture(scope="module", params=["discriminants", "sources", "fewer sources"])
+def model(request, data):
+    X, y = data
+    if request.param == "discriminants":
+        return fastdr.LinearDiscriminantAnalysis().fit(X, y).model_
+    return fastdr.FastICA(None if request.param == "sources" else 3).fit(X).model_
+
+
+def tolerance(model, X):
+    """Rounding of products with the components and the way back."""
+    found = model.linear_map
+    eps = float(np.finfo(X.dtype).eps)
+    spread = np.linalg.norm(found.components, axis=1).max()
+    size = (np.abs(X).max() + np.abs(model.mean).max()) * np.sqrt(X.shape[1])
+    scores = 8 * X.shape[1] * eps * spread * size
+    return scores, scores * len(found.back) * np.linalg.norm(found.back, axis=1).max() + eps * size
+
+
+def test_projector_does_what_the_model_does(model, data):
+    X, _ = data
+    scores, rows = tolerance(model, X)
+    for p in (model.projector(), copy.copy(model.projector()),
+              pickle.loads(pickle.dumps(model.projector()))):
+        Z = p(X[:5])
+        np.testing.assert_allclose(Z, model.transform(X[:5]), rtol=0, atol=scores)
+        np.testing.assert_allclose(p(X[0]), Z[0], rtol=0, atol=scores)
+        back = model.inverse_transform(Z)
+        np.testing.assert_allclose(p.inverse(Z), back, rtol=0, atol=rows)
+        gap = np.linalg.norm(X[:5] - back.astype("f8"), axis=1)
+        error = 2 * gap * rows * np.sqrt(6) + 6 * rows**2
+        assert (np.abs(p.error(X[:5]) - gap**2) <= error).all()
+        whole = np.linalg.norm(X - model.inverse_transform(model.transform(X)).astype("f8"), axis=1)
+        assert abs(model.reconstruction_error(X) - (whole**2).mean()) <= error.max()
+
+
+def test_scores_of_scores_are_themselves(model, data):
+    """The components undo the way back, to rounding."""
+    found = model.linear_map
+    identity = found.components.astype("f8") @ found.back.T.astype("f8")
+    product = np.linalg.norm(found.components) * np.linalg.norm(found.back)
+    np.testing.assert_allclose(identity, np.eye(len(identity)), rtol=0,
+                               atol=16 * np.finfo(model.dtype).eps * product)
+
+
+def test_compiled_functions(model, data):
+    from fastdr import jit
+
+    X = data[0].astype("f8")
+    scores, rows = tolerance(model, data[0])
+    m, Z = model.jit(), np.empty((4, model.n_outputs))
+    jit.project(m, X[:4], Z)
+    np.testing.assert_allclose(Z, model.transform(X[:4]), rtol=0, atol=scores)
+    back = np.empty((4, 6))
+    jit.inverse(m, Z, back)
+    np.testing.assert_allclose(back, model.inverse_transform(Z), rtol=0, atol=rows)
+
+
+def test_graphs(model, data):
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X = data[0][:7]
+    Z, (scores, rows) = model.transform(X), tolerance(model, X)
+    wanted = {"transform": (X, Z, scores), "inverse_transform": (
+        Z, model.inverse_transform(Z), rows)}
+    for method, (given, expected, atol) in wanted.items():
+        graph = fastdr.to_onnx(model, method).SerializeToString()
+        session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {session.get_inputs()[0].name: given})
+        assert found.dtype == X.dtype
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
