@@ -22,34 +22,39 @@ UNIX = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trap
         "-Wno-psabi"]
 
 
+# Extensions with a family of C files, one file for each instruction set: folder, prefix.
+FAMILIES = {"fastdr._dense": ("tile", "tile"), "fastdr._network": ("network", "network")}
+
+
 class BuildTiles(build_ext):
-    """Compile each tile file with the flags of its instruction set, then link them together."""
+    """Compile each file of a family with the flags of its instruction set, then link them."""
 
     def build_extension(self, ext):
-        """Build `ext`; the tile objects join the extension that names them in `depends`."""
+        """Build `ext`; the objects of its family join it."""
         unix = self.compiler.compiler_type != "msvc"
         flags = UNIX if unix else ["/O2", "/std:c11"]
         ext.extra_compile_args = flags
-        if ext.name == "fastdr._dense":
+        if ext.name in FAMILIES:
             ext.extra_objects = [
                 self.compiler.compile([str(source)], output_dir=self.build_temp,
-                                      include_dirs=["src_ext/tile"], macros=ext.define_macros,
+                                      include_dirs=ext.include_dirs, macros=ext.define_macros,
                                       extra_postargs=flags + TILE_FLAGS[isa] * unix)[0]
-                for isa, source in tiles(unix)]
+                for isa, source in tiles(unix, *FAMILIES[ext.name])]
         super().build_extension(ext)
 
 
-def tiles(unix):
+def tiles(unix, folder, prefix):
     """Pairs of instruction set and file that this machine's compiler can build."""
     names = ["base", "avx2", "avx512"] if X86 and unix else ["base"]
-    return [(name, Path("src_ext/tile") / f"tile_{name}.c") for name in names]
+    return [(name, Path("src_ext") / folder / f"{prefix}_{name}.c") for name in names]
 
 
 def extension(source):
     """Describe one compiled module of fastdr."""
     macros = [("FASTDR_X86", "1")] if X86 and sys.platform != "win32" else []
     macros += [("FASTDR_EMULATE", "1")] if EMULATE else []
-    return Extension(f"fastdr.{source.stem}", [str(source)], include_dirs=["src_ext/tile"],
+    return Extension(f"fastdr.{source.stem}", [str(source)],
+                     include_dirs=[f"src_ext/{folder}" for folder, _ in FAMILIES.values()],
                      define_macros=macros, depends=[str(p) for p in Path("src_ext").glob("*/*")])
 
 

@@ -9,10 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastdr.autoencoder import AutoEncoder as AutoEncoder
     from fastdr.class_statistics import ClassMoments as ClassMoments
     from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
     from fastdr.discriminant_model import DiscriminantModel as DiscriminantModel
     from fastdr.models import LinearModel as LinearModel
+    from fastdr.network_model import NetworkModel as NetworkModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
     from fastdr.operators import reconstruction_error as reconstruction_error
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "AccuracyWarning": "validation", "ClassMoments": "class_statistics",
+    "AccuracyWarning": "validation", "AutoEncoder": "autoencoder",
+    "ClassMoments": "class_statistics",
     "DiscriminantModel": "discriminant_model", "LinearDiscriminantAnalysis": "discriminant",
     "LinearModel": "models", "Moments": "statistics",
+    "NetworkModel": "network_model",
     "PCA": "pca", "Subspace": "subspace", "covariance": "statistics",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
     "num_threads": "threads", "project": "operators", "reconstruct": "operators",

@@ -23,14 +23,16 @@ from safetensors.numpy import save as to_bytes
 
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.models import LinearModel
+from fastdr.network_model import NetworkModel
 from fastdr.validation import AnyArray
 
-Model = LinearModel | DiscriminantModel
+Model = LinearModel | DiscriminantModel | NetworkModel
 FORMAT = 1
 ARRAYS = ("mean", "components", "variances", "scale")
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
 CLASS_ARRAYS = ("priors", "mean", "means", "directions", "separations", "centres", "covariance")
+NETWORK_ARRAYS = ("parameters", "mean", "scale", "losses", "held_out_losses")
 DTYPES = {"F64": "<f8", "F32": "<f4"}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 
@@ -40,7 +42,7 @@ def save(model: Model, path: str | PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : LinearModel or DiscriminantModel
+    model : LinearModel, DiscriminantModel or NetworkModel
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
 
@@ -60,8 +62,7 @@ def save(model: Model, path: str | PathLike[str]) -> None:
     >>> fastdr.load(path).variances
     array([2.])
     """
-    names, entries = (_parts_of_classes(model) if isinstance(model, DiscriminantModel)
-                      else _parts_of_axes(model))
+    names, entries = _parts(model)
     arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in names
               if getattr(model, name) is not None}
     header = {
@@ -76,7 +77,15 @@ def save(model: Model, path: str | PathLike[str]) -> None:
     _write(Path(path), arrays, {"fastdr": text})
 
 
-def _parts_of_axes(model: LinearModel) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _parts(model: Model) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the names of a model's arrays, and what else its header holds."""
+    if isinstance(model, DiscriminantModel):
+        return _parts_of_classes(model)
+    if isinstance(model, NetworkModel):
+        return NETWORK_ARRAYS, {
+            "sizes": list(model.sizes), "activations": list(model.activations),
+            "code": model.code, "tied": model.tied, "count": model.count,
+            "pca_loss": float(model.pca_loss).hex()}
     return ARRAYS, {"whiten": model.whiten,
                     **{name: float(getattr(model, name)).hex() for name in NUMBERS},
                     **{name: int(getattr(model, name)) for name in COUNTS}}
@@ -102,7 +111,7 @@ def load(path: str | PathLike[str]) -> Model:
 
     Returns
     -------
-    LinearModel or DiscriminantModel
+    LinearModel, DiscriminantModel or NetworkModel
         Its arrays are read-only views of the mapped file.
 
     Raises
@@ -218,7 +227,22 @@ def _classes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> Discr
     return DiscriminantModel(classes, **parts)
 
 
-KINDS: dict[str, Callable[..., Model]] = {"LinearModel": _axes, "DiscriminantModel": _classes}
+def _network(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> NetworkModel:
+    """Put an auto-encoder together, checked likewise."""
+    if set(arrays) != set(NETWORK_ARRAYS):
+        raise ValueError(f"it holds arrays {sorted(arrays)}; expected "
+                         f"{', '.join(NETWORK_ARRAYS)}.")
+    sizes = tuple(_count(size, "a size") for size in header["sizes"])
+    counts = {name: _count(header[name], name) for name in ("code", "count")}
+    if type(header["tied"]) is not bool or counts["count"] < 0:
+        raise ValueError(f"tied={header['tied']!r} or count={counts['count']} is impossible.")
+    parts: dict[str, Any] = {**arrays, **counts, **_common(header)}
+    return NetworkModel(sizes=sizes, activations=tuple(header["activations"]),
+                        tied=header["tied"], pca_loss=float.fromhex(header["pca_loss"]), **parts)
+
+
+KINDS: dict[str, Callable[..., Model]] = {"LinearModel": _axes, "DiscriminantModel": _classes,
+                                          "NetworkModel": _network}
 
 
 def _count(value: Any, name: str) -> int:

@@ -199,6 +199,14 @@ def calm_blas(flops: float) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def single_blas() -> Iterator[None]:
+    """Hold BLAS to the thread that calls it, for kernels that `ordered_map` runs inside."""
+    count = get_num_threads()
+    with num_threads(1), blas_limit(), num_threads(count):
+        yield
+
+
 def _pool(workers: int) -> ThreadPoolExecutor:
     """Return the pool, grown to `workers`; never shrunk, so running work is never cut off."""
     with _state.lock:
