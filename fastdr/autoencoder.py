@@ -209,7 +209,12 @@ class AutoEncoder(ModelEstimator):
                              "once; call partial_fit with its blocks.")
         recipe, seed = self._recipe(), self._seed()
         model = train(self._start(source, seed), source, recipe, seed, self.progress)
-        self._warn(model)
+        if not self._warn_diverged(model) and model.losses.min() > model.report["mean_loss"] > 0:
+            warnings.warn(
+                f"The loss was never below {model.losses.min():.3g}, which is more than the "
+                f"{model.report['mean_loss']:.3g} that the mean of the rows leaves. Train for "
+                f"more epochs, or with another learning_rate than {self.learning_rate:g}.",
+                ConvergenceWarning, 4)
         return model
 
     def _continued(self, source: Source, weights: FloatArray | None) -> NetworkModel:
@@ -224,7 +229,7 @@ class AutoEncoder(ModelEstimator):
             raise ValueError(f"X has {source.shape[1]} features, but {type(self).__name__} is "
                              f"expecting {features} features as input.")
         model, self._state = train_once(model, source, recipe, seed, vars(self).get("_state"))
-        self._warn(model)
+        self._warn_diverged(model)
         return model
 
     def _start(self, source: Source, seed: int) -> NetworkModel:
@@ -286,19 +291,15 @@ class AutoEncoder(ModelEstimator):
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _warn(self, model: NetworkModel) -> None:
+    def _warn_diverged(self, model: NetworkModel) -> bool:
+        """Return whether a loss was not finite; say so."""
         report = model.report
         if report["diverged"]:
             warnings.warn(
                 f"Training stopped because {report['stopped']}; the weights of epoch "
                 f"{report['best_epoch']} are kept. Use a learning_rate below "
                 f"{self.learning_rate:g}.", ConvergenceWarning, 5)
-        elif model.losses.min() > report["mean_loss"] > 0:
-            warnings.warn(
-                f"The loss was never below {model.losses.min():.3g}, which is more than the "
-                f"{report['mean_loss']:.3g} that the mean of the rows leaves. Train for more "
-                f"epochs, or with another learning_rate than {self.learning_rate:g}.",
-                ConvergenceWarning, 5)
+        return bool(report["diverged"])
 
     @property
     def loss_curve_(self) -> FloatArray:

@@ -206,17 +206,15 @@ class NetworkModel:
         errors = self.row_errors(as_matrix(X), self.scale)
         return errors if per_row else float(errors.mean())
 
-    def row_errors(self, X: AnyArray, scale: FloatArray,
-                   parameters: AnyArray | None = None) -> FloatArray:
+    def row_errors(self, X: AnyArray, scale: FloatArray) -> FloatArray:
         """Return for each row the sum of squares of `scale` times what is lost of scaled rows."""
         errors = np.empty(len(X))
         self._check_width(X, "X", self.sizes[0])
-        used = self.parameters if parameters is None else parameters
 
         def run(rows: AnyArray, part: slice) -> bool:
             work = np.empty((3, SLICE_ROWS * self.network.width), self.dtype)
-            return row_errors(self.network, rows, used, self.mean, self._inverse, scale, work,
-                              errors[part])
+            return row_errors(self.network, rows, self.parameters, self.mean, self._inverse,
+                              scale, work, errors[part])
 
         self._by_blocks(run, X, "X", working_dtype(X.dtype))
         return errors

@@ -45,8 +45,10 @@ def starting_model(source: Source, shape: Shape, *, init: str, standardize: bool
     He's (2015) normal start in front of ReLU and GELU, and Glorot and Bengio's (2010) elsewhere;
     beyond 8192 features it forms no scatter, and PCA's loss stays unknown.
     """
-    features = source.shape[1]
-    few = source.shape[0] is not None and source.shape[0] < features
+    size, features = source.shape
+    if size is not None:
+        rows_meant(size, None, False)  # refuse too few before they are read
+    few = size is not None and size < features
     compared = few or features <= WIDEST
     if init == "pca" and shape.activations[-1] != "identity":
         raise ValueError("init='pca' needs a linear last layer; its activation is "
@@ -57,14 +59,15 @@ def starting_model(source: Source, shape: Shape, *, init: str, standardize: bool
     rows = centred_rows(source, standardize=standardize, scatter=compared)
     count = rows_meant(rows.count, None, False)
     scale = _scale(rows)
-    unit = count * features * (1.0 if standardize else float(scale[0]) ** 2)
+    # A squared entry of the rows as centred_rows scales them, in units of the mean loss.
+    unit = features * (rows.divisor if standardize else rows.weight * float(scale[0]) ** 2)
     weights, biases = _random(shape, np.random.Generator(np.random.Philox(seed)))
     pca_loss = math.nan
     if compared:
         found = lapack(rows, min(shape.sizes[shape.code], min(count, features)))
         pca_loss = found.left_out / unit
         if init == "pca":
-            spread = np.sqrt(found.values[:1] / rows.divisor) / (1 if standardize else scale[0])
+            spread = np.sqrt(found.values[:1] * features / unit)
             _pass_scores(shape, weights, biases, found.vectors[:found.rank], spread)
     kind = working_dtype(source.dtype) if dtype is None else dtype
     network = Network(shape.sizes, shape.activations, shape.tied)
@@ -77,10 +80,11 @@ def starting_model(source: Source, shape: Shape, *, init: str, standardize: bool
 
 
 def _scale(rows: CentredRows) -> FloatArray:
-    """Return what columns are divided by: their deviations, or one number for all."""
+    """Return what columns are divided by: their deviations (divisor n), or one number for all."""
     if rows.scale is not None:
-        return np.where(rows.scale < TINY, 1.0, rows.scale)
-    common = math.sqrt(rows.total / rows.divisor / rows.mean.size)
+        scale = rows.scale * math.sqrt(rows.divisor / rows.weight)
+        return np.where((rows.squares == 0) | (scale < TINY), 1.0, scale)
+    common = math.sqrt(rows.total / rows.weight / rows.mean.size)
     return np.full(rows.mean.size, common if common > TINY else 1.0)
 
 

@@ -19,6 +19,7 @@ from fastdr.validation import AnyArray, FloatArray, as_matrix
 
 WINDOW_BLOCKS = 4  # of 16 MB: rows of a stream that are shuffled together
 NOISE_ROWS = 256  # that share a generator
+HELD_OUT = 1 << 63  # stands for an epoch where rows are held out or tried with noise
 FEW_FLOPS = 4e6  # of a batch, below which a second thread would cost more than it does
 Mask = NDArray[np.bool_]
 
@@ -115,6 +116,23 @@ class Epochs:
         self.steps += batches
         return math.nan if self._training.failed else float(losses.sum())
 
+    def loss(self, source: Source, mask: Mask) -> float:
+        """Return the mean squared error of an entry of chosen rows, in scaled units.
+
+        If the network is fed with noise in training it is here, always with the same.
+        """
+        model = replace(self.model, parameters=self.parameters)
+        rng = np.random.Generator(np.random.Philox(key=[self.seed, HELD_OUT]))
+        total = 0.0
+        for rows in _chosen(source, mask):
+            noise = self._noise(len(rows), rng)
+            if not len(noise):
+                total += float(model.row_errors(rows, np.ones(rows.shape[1])).sum())
+                continue
+            rebuilt = model.reconstruct(rows + noise * model.scale)
+            total += float(np.square((rebuilt - rows) / model.scale).sum())
+        return total / (int(np.count_nonzero(mask)) * self.model.sizes[0])
+
     def _noise(self, count: int, rng: np.random.Generator) -> AnyArray:
         """Return normal noise (count, d), or (0, 0); the same for any number of threads."""
         if not self.recipe.noise:
@@ -183,8 +201,10 @@ def _chosen(source: Source, mask: Mask | None) -> Iterator[AnyArray]:
         return
     start = 0
     for block in source.blocks():
-        yield block if mask is None else block[mask[start:start + len(block)]]
+        chosen = block if mask is None else block[mask[start:start + len(block)]]
         start += len(block)
+        if len(chosen):
+            yield chosen
 
 
 def train(start: NetworkModel, source: Source, recipe: Recipe, seed: int,
@@ -200,15 +220,14 @@ def train(start: NetworkModel, source: Source, recipe: Recipe, seed: int,
     trained = _trained_rows(start.count, recipe.held_out, seed)
     epochs = Epochs(start, recipe, seed)
     best, best_epoch, stopped, diverged = start.parameters, 0, "all epochs done", False
-    lowest = math.inf if trained is None else _loss(start, epochs.parameters, source, ~trained)
+    lowest = math.inf if trained is None else epochs.loss(source, ~trained)
     losses: list[float] = []
     held_out: list[float] = []
     with tqdm(total=recipe.max_epochs, desc="training", unit="epoch", leave=False,
               disable=not progress) as bar:
         for epoch in range(1, recipe.max_epochs + 1):
             loss = epochs.run(source, recipe.rate(epoch - 1), trained)
-            watched = loss if trained is None else _loss(start, epochs.parameters, source,
-                                                         ~trained)
+            watched = loss if trained is None else epochs.loss(source, ~trained)
             if not (math.isfinite(loss) and math.isfinite(watched)
                     and np.isfinite(epochs.parameters).all()):
                 stopped, diverged = f"the loss was not finite in epoch {epoch}", True
@@ -262,17 +281,9 @@ def _trained_rows(count: int, share: float, seed: int) -> Mask | None:
         return None
     held_out = min(max(1, round(share * count)), count - 1)
     trained = np.ones(count, bool)
-    rng = np.random.Generator(np.random.Philox(key=[seed, 1 << 63]))
+    rng = np.random.Generator(np.random.Philox(key=[seed, HELD_OUT]))
     trained[rng.permutation(count)[:held_out]] = False
     return trained
-
-
-def _loss(model: NetworkModel, parameters: AnyArray, source: Source, mask: Mask) -> float:
-    """Return the mean squared error of an entry of chosen rows, in scaled units."""
-    ones, total = np.ones(model.sizes[0]), 0.0
-    for rows in _chosen(source, mask):
-        total += float(model.row_errors(rows, ones, parameters).sum()) if len(rows) else 0.0
-    return total / (int(np.count_nonzero(mask)) * model.sizes[0])
 
 
 def loss_and_gradient(model: NetworkModel, X: ArrayLike, weight_decay: float = 0.0
