@@ -79,7 +79,8 @@ class AutoEncoder(ModelEstimator):
     pca_loss_ : float, of PCA with as many components, on all rows; NaN for more than 8192
         features.
     n_epochs_, best_epoch_ : int, epochs done, and the one whose weights are kept; 0 is the start.
-    diverged_ : bool, whether a loss was not finite; the best weights before are kept.
+    diverged_ : bool, whether training stopped because a loss was not finite, or more than 1e12
+        times what the mean of the rows leaves; the best weights before are kept.
     mean_, scale_ : (d,) float64.
     n_features_in_ : int
     feature_names_in_ : (d,) array of str, for frames only.
@@ -160,8 +161,7 @@ class AutoEncoder(ModelEstimator):
         Warns
         -----
         ConvergenceWarning
-            If a loss was not finite (the best weights before are kept), or if the mean of the
-            rows would lose less.
+            If training blew up (see `diverged_`), or if the mean of the rows would lose less.
         """
         self._fit_rows(X, None)
         self.__dict__.pop("_state", None)
@@ -175,8 +175,8 @@ class AutoEncoder(ModelEstimator):
         """Train on the rows `X` once, at the constant learning rate.
 
         The first call sets mean, scale and starting weights by its rows, which should be many; a
-        call after ``fit`` goes on from its weights. Errors and warnings as for ``fit``; if a loss
-        is not finite nothing changes.
+        call after ``fit`` goes on from its weights. Errors and warnings as for ``fit``; if
+        training blows up, weights stay as they were.
         """
         self._fit_rows(X, None, self._continued)
         return self
@@ -292,7 +292,7 @@ class AutoEncoder(ModelEstimator):
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _warn_diverged(self, model: NetworkModel) -> bool:
-        """Return whether a loss was not finite; say so."""
+        """Return whether training blew up; say so."""
         report = model.report
         if report["diverged"]:
             warnings.warn(
@@ -334,7 +334,7 @@ class AutoEncoder(ModelEstimator):
 
     @property
     def diverged_(self) -> bool:
-        """Whether training ended because a loss was not finite."""
+        """Whether training stopped because it blew up; the best weights before are kept."""
         return bool(self.report_["diverged"])
 
     @property

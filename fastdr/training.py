@@ -20,6 +20,7 @@ from fastdr.validation import AnyArray, FloatArray, as_matrix
 WINDOW_BLOCKS = 4  # of 16 MB: rows of a stream that are shuffled together
 NOISE_ROWS = 256  # that share a generator
 HELD_OUT = 1 << 63  # stands for an epoch where rows are held out or tried with noise
+BLOWN_UP = 1e12  # loss, where 1 is about what the mean of the rows leaves
 FEW_FLOPS = 4e6  # of a batch, below which a second thread would cost more than it does
 Mask = NDArray[np.bool_]
 
@@ -133,6 +134,10 @@ class Epochs:
             total += float(np.square((rebuilt - rows) / model.scale).sum())
         return total / (int(np.count_nonzero(mask)) * self.model.sizes[0])
 
+    def sound(self, loss: float) -> bool:
+        """Whether a loss and the parameters are finite and not beyond all bounds."""
+        return loss < BLOWN_UP and bool(np.isfinite(self.parameters).all())
+
     def _noise(self, count: int, rng: np.random.Generator) -> AnyArray:
         """Return normal noise (count, d), or (0, 0); the same for any number of threads."""
         if not self.recipe.noise:
@@ -214,8 +219,9 @@ def train(start: NetworkModel, source: Source, recipe: Recipe, seed: int,
     Best is the epoch after which the loss of the rows held out was lowest, counting the start as
     epoch 0; without such rows, the epoch whose mean loss was. Training stops after
     ``recipe.patience`` epochs without a better one if rows are held out, and as soon as a loss
-    is not finite. O(rows * P) an epoch; memory of a few vectors like the parameters, of a batch
-    at every layer, and of 9 bytes a row. A stream is read twice an epoch if rows are held out.
+    is not finite or beyond all bounds. O(rows * P) an epoch; memory of a few vectors like the
+    parameters, of a batch at every layer, and of 9 bytes a row. A stream is read twice an epoch
+    if rows are held out.
     """
     trained = _trained_rows(start.count, recipe.held_out, seed)
     epochs = Epochs(start, recipe, seed)
@@ -228,9 +234,8 @@ def train(start: NetworkModel, source: Source, recipe: Recipe, seed: int,
         for epoch in range(1, recipe.max_epochs + 1):
             loss = epochs.run(source, recipe.rate(epoch - 1), trained)
             watched = loss if trained is None else epochs.loss(source, ~trained)
-            if not (math.isfinite(loss) and math.isfinite(watched)
-                    and np.isfinite(epochs.parameters).all()):
-                stopped, diverged = f"the loss was not finite in epoch {epoch}", True
+            if not epochs.sound(loss) or not epochs.sound(watched):
+                stopped, diverged = f"the loss was {max(loss, watched):.3g} in epoch {epoch}", True
                 break
             losses.append(loss)
             held_out += [] if trained is None else [watched]
@@ -257,15 +262,15 @@ def train_once(model: NetworkModel, source: Source, recipe: Recipe, seed: int,
                state: OptimizerState | None = None) -> tuple[NetworkModel, OptimizerState | None]:
     """Return the model after one pass over the rows, and what to go on from.
 
-    If a loss was not finite, both are as they were, except for the report, which says so.
+    If the loss was not sound, both are as they were, except for the report, which says so.
     """
     epochs = Epochs(model, recipe, seed, state)
     loss = epochs.run(source, recipe.learning_rate)
     report = {**model.report, "optimizer": recipe.optimizer, "pca_loss": model.pca_loss,
               "parameters": len(model.parameters), "dtype": str(model.dtype)}
-    if not (math.isfinite(loss) and np.isfinite(epochs.parameters).all()):
+    if not epochs.sound(loss):
         report = {"epochs": len(model.losses), "best_epoch": len(model.losses), "loss": None,
-                  **report, "diverged": True, "stopped": "the loss was not finite in a pass"}
+                  **report, "diverged": True, "stopped": f"the loss of a pass was {loss:.3g}"}
         return replace(model, report=report), state
     losses = np.append(model.losses, loss)
     report |= {"stopped": "one pass at a time", "diverged": False, "epochs": len(losses),
