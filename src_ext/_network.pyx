@@ -60,7 +60,7 @@ ctypedef fused stored:
 # Rows that one task takes through the network: enough for BLAS to be near its best.
 cdef enum:
     SLICE = 128
-    BLOCK = 1 << 15  # weights whose gradient one task computes, more in layers of 16 such blocks
+    BLOCK = 1 << 16  # weights whose gradient one task computes, more in layers of 16 such blocks
     MOST_BLOCKS = 16
 
 SLICE_ROWS = SLICE
