@@ -52,6 +52,10 @@ class Recipe:
             return self.learning_rate
         return self.learning_rate * (1 + math.cos(math.pi * epoch / self.max_epochs)) / 2
 
+    def within(self, rows: int | None) -> Recipe:
+        """Return the recipe with no larger batches than there are rows."""
+        return self if rows is None else replace(self, batch_size=min(self.batch_size, rows))
+
 
 @dataclass(frozen=True)
 class OptimizerState:
@@ -224,6 +228,7 @@ def train(start: NetworkModel, source: Source, recipe: Recipe, seed: int,
     if rows are held out.
     """
     trained = _trained_rows(start.count, recipe.held_out, seed)
+    recipe = recipe.within(start.count)
     epochs = Epochs(start, recipe, seed)
     best, best_epoch, stopped, diverged = start.parameters, 0, "all epochs done", False
     lowest = math.inf if trained is None else epochs.loss(source, ~trained)
@@ -264,7 +269,7 @@ def train_once(model: NetworkModel, source: Source, recipe: Recipe, seed: int,
 
     If the loss was not sound, both are as they were, except for the report, which says so.
     """
-    epochs = Epochs(model, recipe, seed, state)
+    epochs = Epochs(model, recipe.within(source.shape[0]), seed, state)
     loss = epochs.run(source, recipe.learning_rate)
     report = {**model.report, "optimizer": recipe.optimizer, "pca_loss": model.pca_loss,
               "parameters": len(model.parameters), "dtype": str(model.dtype)}
