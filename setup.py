@@ -22,7 +22,8 @@ if EMULATE:
 UNIX = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
         "-Wno-psabi"]
 # Extensions with a family of C files, one file for each instruction set: folder, prefix.
-FAMILIES = {"fastdr._dense": ("tile", "tile"), "fastdr._pointwise": ("pointwise", "contrast")}
+FAMILIES = {"fastdr._dense": ("tile", "tile"), "fastdr._network": ("network", "network"),
+            "fastdr._pointwise": ("pointwise", "contrast")}
 INCLUDE = [*(f"src_ext/{folder}" for folder, _ in FAMILIES.values()), "fastdr/include",
            numpy.get_include()]
 

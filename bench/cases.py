@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import contestants, data, reference
+from bench import contestants, data, networks, reference
 from bench.contestants import Contestant
 from bench.data import Inputs
 
@@ -101,6 +101,14 @@ def _twice(rows: int, columns: int, dtype: str) -> Work:
     return Work(4.0 * rows * columns * width, float(rows) * columns * _size(dtype), dtype)
 
 
+def _epoch(rows: int, columns: int, dtype: str) -> Work:
+    """Count rows forward, residuals back to the first layer, and gradients, in one read of X."""
+    sizes = (columns, *networks.HIDDEN, columns)
+    weights = sum(i * o for i, o in zip(sizes, sizes[1:], strict=False))
+    return Work(2.0 * rows * (3 * weights - columns * networks.HIDDEN[0]),
+                float(rows) * columns * _size(dtype), _arithmetic(dtype))
+
+
 def _covariance(full: Shape, quick: Shape, target: float, share: float | None) -> list[Case]:
     return [Case("covariance", dtype, full, quick, data.plain, contestants.COVARIANCE,
                  reference.covariance_error, allowed, _triangle, target, share)
@@ -158,6 +166,8 @@ CASES: tuple[Case, ...] = (
          detail="→9"),
     Case("FastICA.fit", "f8", (100_000, 64), (10_000, 16), data.mixture, contestants.UNMIXING,
          reference.unmixing_error, 1e-6, target=4.0),
+    Case("AutoEncoder epoch", "f4", (60_000, 784), (4_000, 784), networks.inputs, networks.EPOCH,
+         networks.epoch_error, 1e-5, _epoch, 1.5, detail="→128→32"),
     *_GRAM_APPLIES,
     Case("gram", "f8", (1_000, 20_000), (300, 5_000), data.with_mean, contestants.GRAM,
          reference.gram_error, 1e-12, _gram_triangle),

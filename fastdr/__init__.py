@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastdr._serve import Projector as Projector
+    from fastdr.autoencoder import AutoEncoder as AutoEncoder
     from fastdr.certificate import Certificate as Certificate
     from fastdr.class_statistics import ClassMoments as ClassMoments
     from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fastdr.graphs import to_onnx as to_onnx
     from fastdr.ica import FastICA as FastICA
     from fastdr.models import LinearModel as LinearModel
+    from fastdr.network_model import NetworkModel as NetworkModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
     from fastdr.operators import reconstruction_error as reconstruction_error
@@ -40,12 +42,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "AccuracyWarning": "validation", "Certificate": "certificate",
+    "AccuracyWarning": "validation", "AutoEncoder": "autoencoder", "Certificate": "certificate",
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
     "EigenResult": "eigen", "FastICA": "ica", "LinearDiscriminantAnalysis": "discriminant",
-    "LinearModel": "models", "Moments": "statistics", "PCA": "pca", "Projector": "_serve",
-    "SolverInfo": "eigen", "Subspace": "subspace", "UnmixingModel": "unmixing_model",
-    "certify": "eigen", "covariance": "statistics", "eigsh": "eigen",
+    "LinearModel": "models", "Moments": "statistics", "NetworkModel": "network_model",
+    "PCA": "pca", "Projector": "_serve", "SolverInfo": "eigen", "Subspace": "subspace",
+    "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "statistics",
+    "eigsh": "eigen",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
     "num_threads": "threads", "project": "operators", "reconstruct": "operators",
     "reconstruction_error": "operators", "set_num_threads": "threads", "to_onnx": "graphs",

@@ -6,11 +6,11 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 
 from fastdr.discriminant_model import DiscriminantModel
-from fastdr.estimator import ModelEstimator, Report
+from fastdr.estimator import LinearEstimator, Report
 from fastdr.validation import AnyArray, FloatArray
 
 
-class DiscriminantEstimator(ClassifierMixin, ModelEstimator):  # type: ignore[misc]
+class DiscriminantEstimator(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """A classifier and transformer around a `DiscriminantModel`."""
 
     model_: DiscriminantModel

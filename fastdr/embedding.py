@@ -46,6 +46,11 @@ class LinearlyMapped:
         raise NotImplementedError
 
     @property
+    def n_outputs(self) -> int:
+        """Entries of a row of scores."""
+        return len(self.linear_map.components)
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the components: that of the fitted rows, float64 or float32."""
         return self.linear_map.components.dtype

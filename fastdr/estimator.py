@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm.auto import tqdm
 
 from fastdr._serve import Projector
+from fastdr.embedding import LinearlyMapped
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.validation import AnyArray, FloatArray, as_matrix, as_weights, raise_not_finite
 
@@ -53,8 +54,6 @@ class Model(Protocol):
     def transform(self, X: ArrayLike) -> AnyArray: ...  # noqa: D102
 
     def inverse_transform(self, Z: ArrayLike) -> AnyArray: ...  # noqa: D102
-
-    def projector(self) -> Projector: ...  # noqa: D102
 
 
 class ModelEstimator(
@@ -193,14 +192,6 @@ class ModelEstimator(
         if source.columns is not None and isinstance(source, ArraySource):
             raise_not_finite(source.array, columns=source.columns)
 
-    def projector(self) -> Projector:
-        """Return the fitted model made ready for one row at a time: see `Projector`.
-
-        Raises NotFittedError before ``fit``.
-        """
-        check_is_fitted(self)
-        return self.model_.projector()
-
     @property
     def _n_features_out(self) -> int:
         return self.model_.n_outputs
@@ -227,6 +218,20 @@ class ModelEstimator(
         defaults = {parameter.name: parameter.default for parameter in parameters
                     if parameter.default is not parameter.empty}
         super().__setstate__({**defaults, **state})
+
+
+class LinearEstimator(ModelEstimator):
+    """An estimator whose model is one linear map."""
+
+    model_: LinearlyMapped
+
+    def projector(self) -> Projector:
+        """Return the fitted model made ready for one row at a time: see `Projector`.
+
+        Raises NotFittedError before ``fit``.
+        """
+        check_is_fitted(self)
+        return self.model_.projector()
 
 
 def _labelled(X: Any, array: AnyArray) -> Any:

@@ -13,22 +13,20 @@ from numpy.typing import DTypeLike
 
 import fastdr
 from fastdr.embedding import LinearlyMapped
+from fastdr.network_model import NetworkModel
 from fastdr.validation import AnyArray
 
 Method = Literal["transform", "inverse_transform"]
 Step = tuple[str, AnyArray | None]  # an ONNX operator and its second operand, if it takes one
-OPSET = 13
-IR_VERSION = 7  # read by every runtime of 2020 and later
+OPSET, IR_VERSION = 13, 7  # read by every runtime of 2020 and later
+GELU_OPSET, GELU_IR_VERSION = 20, 9  # of 2023 and later
+ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "gelu": "Gelu"}
 LARGEST = 1 << 31  # bytes of a file in protobuf's format
 
 
 @singledispatch
 def steps(model: Any, method: Method) -> list[Step]:
     """Return what `method` of a model does to rows, as a chain of operators.
-
-    A model class joins in with one line, for example a network of one dense layer::
-
-        steps.register(Dense, lambda m, method: [("MatMul", m.W), ("Add", m.b), ("Tanh", None)])
 
     Operands are arrays of the shapes that NumPy's operators of the same meaning take; "Sub" and
     "Add" keep float64 operands whole even in a float32 graph.
@@ -61,13 +59,26 @@ def _linear(model: LinearlyMapped, method: Method) -> list[Step]:
     return [*chain, ("Add", mean)]
 
 
+@steps.register
+def _network(model: NetworkModel, method: Method) -> list[Step]:
+    encodes = method == "transform"
+    chain: list[Step] = [("Sub", model.mean), ("Div", model.scale)] if encodes else []
+    half = slice(None, model.code) if encodes else slice(model.code, None)
+    for weights, biases, activation in zip(model.weights[half], model.biases[half],
+                                           model.activations[half], strict=True):
+        chain += [("MatMul", weights.T), ("Add", biases)]
+        if activation != "identity":
+            chain.append((ACTIVATIONS[activation], None))
+    return chain if encodes else [*chain, ("Mul", model.scale), ("Add", model.mean)]
+
+
 def to_onnx(model: Any, method: Method = "transform", *, dtype: DTypeLike | None = None) -> Any:
     """Return a fitted model's `transform` or `inverse_transform` as an ONNX model.
 
     Parameters
     ----------
     model : fitted model or estimator
-        For example a `LinearModel`, a `PCA` or a `LinearDiscriminantAnalysis`.
+        For example a `LinearModel`, a `PCA` or an `AutoEncoder`.
     method : {"transform", "inverse_transform"}
     dtype : float32 or float64, optional
         Of rows, results and arithmetic; by default that of the model's components. A float32
@@ -92,7 +103,7 @@ def to_onnx(model: Any, method: Method = "transform", *, dtype: DTypeLike | None
 
     Notes
     -----
-    Opset 13. NaN and infinity pass through: a graph cannot refuse rows.
+    Opset 13, or 20 for GELU, which onnxruntime has in float32 only. NaN and infinity pass through: a graph cannot refuse rows.
 
     Examples
     --------
@@ -169,9 +180,11 @@ def _model_proto(onnx: Any, chain: list[Step], kind: np.dtype[Any], method: Meth
         nodes, f"fastdr_{method}",
         [helper.make_tensor_value_info(first, number, ["n", widths[0][0]])],
         [helper.make_tensor_value_info(last, number, ["n", widths[-1][1]])], operands)
-    made = helper.make_model(graph, producer_name="fastdr", producer_version=fastdr.__version__,
-                             ir_version=IR_VERSION,
-                             opset_imports=[helper.make_opsetid("", OPSET)])
+    gelu = any(operator == "Gelu" for operator, _ in chain)
+    made = helper.make_model(
+        graph, producer_name="fastdr", producer_version=fastdr.__version__,
+        ir_version=GELU_IR_VERSION if gelu else IR_VERSION,
+        opset_imports=[helper.make_opsetid("", GELU_OPSET if gelu else OPSET)])
     if names is not None:
         helper.set_model_props(made, {"feature_names": json.dumps(list(names))})
     onnx.checker.check_model(made, full_check=True)

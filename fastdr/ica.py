@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from fastdr.centring import centred_rows, rows_meant
 from fastdr.contrasts import CODES, BuiltIn, Contrast, Custom, peaked_sign
-from fastdr.estimator import ModelEstimator, Report, with_progress
+from fastdr.estimator import LinearEstimator, Report, with_progress
 from fastdr.models import fix_signs
 from fastdr.panels import Panels
 from fastdr.sources import Source
@@ -40,7 +40,7 @@ SOLVERS = ("auto", "eigh", "svd")
 NOT_WHITE = 0.1  # error of second moments at which rows are no longer called white
 
 
-class FastICA(ModelEstimator):
+class FastICA(LinearEstimator):
     """Independent component analysis: the linear mixture undone, up to order, sign and scale.
 
     Whitens the rows, then turns them to where a contrast of the sources is stationary: some

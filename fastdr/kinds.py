@@ -11,10 +11,11 @@ import numpy as np
 
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.models import LinearModel
+from fastdr.network_model import NetworkModel
 from fastdr.unmixing_model import UnmixingModel
 from fastdr.validation import AnyArray
 
-Model = LinearModel | DiscriminantModel | UnmixingModel
+Model = LinearModel | DiscriminantModel | UnmixingModel | NetworkModel
 Entries = Mapping[str, Any]
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
@@ -114,6 +115,21 @@ def _source_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str,
     return {"certificate": header["certificate"], **counts}
 
 
+def _network_entries(model: NetworkModel) -> dict[str, Any]:
+    return {"sizes": list(model.sizes), "activations": list(model.activations),
+            "code": model.code, "tied": model.tied, "count": model.count,
+            "pca_loss": float(model.pca_loss).hex()}
+
+
+def _network_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    counts = {name: _count(header[name], name) for name in ("code", "count")}
+    if type(header["tied"]) is not bool or counts["count"] < 0:
+        raise ValueError(f"tied={header['tied']!r} or count={counts['count']} is impossible.")
+    return {"sizes": tuple(_count(size, "a size") for size in header["sizes"]),
+            "activations": tuple(header["activations"]), "tied": header["tied"],
+            "pca_loss": float.fromhex(header["pca_loss"]), **counts}
+
+
 def _count(value: Any, name: str) -> int:
     if type(value) is not int or abs(value) > 1 << 62:
         raise ValueError(f"{name}={value!r} is not a whole number.")
@@ -128,4 +144,6 @@ KINDS = {
         ("covariance",), _class_entries, _class_fields),
     "UnmixingModel": Kind(UnmixingModel, ("mean", "components", "mixing"), ("whitening",),
                           _source_entries, _source_fields),
+    "NetworkModel": Kind(NetworkModel, ("parameters", "mean", "scale", "losses", "held_out_losses"),
+                         (), _network_entries, _network_fields),
 }

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import fraction, minka
-from fastdr.estimator import ModelEstimator, Report, with_progress
+from fastdr.estimator import LinearEstimator, Report, with_progress
 from fastdr.models import LinearModel, Whitening, fix_signs, times_power
 from fastdr.solvers import Spectrum, lapack, qr_svd
 from fastdr.sources import Source
@@ -35,7 +35,7 @@ ITERATIVE = ("lanczos", "arpack", "randomized")
 SOLVERS = ("auto", "lapack", "svd", "lanczos", "randomized", *ALIASES)
 
 
-class PCA(ModelEstimator):
+class PCA(LinearEstimator):
     """Principal component analysis of rows: the orthogonal axes along which they vary most.
 
     Right for any offset, scale, dtype and rank; one read of the data in the usual case. With all

@@ -34,7 +34,7 @@ def save(model: Model, path: str | PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : LinearModel, DiscriminantModel or UnmixingModel
+    model : LinearModel, DiscriminantModel, UnmixingModel or NetworkModel
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
 
@@ -76,7 +76,7 @@ def load(path: str | PathLike[str]) -> Model:
 
     Returns
     -------
-    LinearModel, DiscriminantModel or UnmixingModel
+    LinearModel, DiscriminantModel, UnmixingModel or NetworkModel
         Its arrays are read-only views of the mapped file.
 
     Raises

@@ -75,11 +75,6 @@ class UnmixingModel(LinearlyMapped):
             object.__setattr__(self, name, array)
 
     @property
-    def n_outputs(self) -> int:
-        """Number of sources, k."""
-        return len(self.components)
-
-    @property
     def linear_map(self) -> LinearMap:
         """The map from rows to sources and back."""
         return LinearMap(self.mean, self.components, np.ascontiguousarray(self.mixing.T))

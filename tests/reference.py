@@ -156,3 +156,42 @@ def amari(P):
     rows = (P.sum(axis=1) / P.max(axis=1) - 1).sum()
     columns = (P.sum(axis=0) / P.max(axis=0) - 1).sum()
     return (rows + columns) / (2 * len(P) * (len(P) - 1))
+
+
+NETWORK_ACTIVATIONS = {
+    "identity": (lambda z: z, np.ones_like),
+    "relu": (lambda z: np.maximum(z, 0), lambda z: (z > 0).astype(z.dtype)),
+    "tanh": (np.tanh, lambda z: 1 / np.cosh(z) ** 2),
+    "sigmoid": (lambda z: 1 / (1 + np.exp(-z)), lambda z: 1 / (2 + 2 * np.cosh(z))),
+    "gelu": (lambda z: z * normal_distribution(z), lambda z: normal_distribution(z) + z * np.exp(
+        -(z**2) / 2) / np.sqrt(2 * np.pi)),
+}
+
+
+def normal_distribution(z):
+    """P(N <= z) for a standard normal N, float64."""
+    from scipy.special import ndtr
+    return ndtr(np.asarray(z, np.float64))
+
+
+def network_values(weights, biases, activations, h):
+    """Values before and after each activation, from rows h on."""
+    before, after = [], [h]
+    for w, b, name in zip(weights, biases, activations, strict=True):
+        before.append(after[-1] @ w.T + b)
+        after.append(NETWORK_ACTIVATIONS[name][0](before[-1]))
+    return before, after
+
+
+def network_gradient(weights, biases, activations, fed, target):
+    """Mean squared error of an entry; its derivative by weights and biases (backpropagation)."""
+    before, after = network_values(weights, biases, activations, fed)
+    residual = after[-1] - target
+    delta = 2 * residual / residual.size
+    by_weights, by_biases = [], []
+    for layer in reversed(range(len(weights))):
+        delta = delta * NETWORK_ACTIVATIONS[activations[layer]][1](before[layer])
+        by_weights.insert(0, delta.T @ after[layer])
+        by_biases.insert(0, delta.sum(axis=0))
+        delta = delta @ weights[layer]
+    return (residual**2).mean(), by_weights, by_biases

@@ -90,3 +90,25 @@ def test_graphs(model, data):
         (found,) = session.run(None, {session.get_inputs()[0].name: given})
         assert found.dtype == X.dtype
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("activation", ["identity", "relu", "tanh", "sigmoid", "gelu"])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.filterwarnings("ignore:The loss was never below")
+def test_graphs_of_networks(data, activation, tied):
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X = data[0]
+    model = fastdr.AutoEncoder((5, 2), activation=activation, tied=tied, max_epochs=2,
+                               random_state=0).fit(X).model_
+    dtype = "f4" if activation == "gelu" else X.dtype  # which onnxruntime has in float32 only
+    for method, given in (("transform", X[:9]), ("inverse_transform", model.transform(X[:9]))):
+        graph = fastdr.to_onnx(model, method, dtype=dtype).SerializeToString()
+        session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+        (found,) = session.run(None, {session.get_inputs()[0].name: given.astype(dtype)})
+        expected = getattr(model, method)(given)
+        gain = np.prod([1 + np.linalg.norm(w, 2) for w in model.weights])
+        size = gain * (1 + np.abs((X - model.mean) / model.scale).max()) * max(
+            1, model.scale.max()) + np.abs(model.mean).max()
+        np.testing.assert_allclose(found, expected, rtol=0,
+                                   atol=16 * 6 * np.finfo(dtype).eps * size)
