@@ -103,7 +103,8 @@ def to_onnx(model: Any, method: Method = "transform", *, dtype: DTypeLike | None
 
     Notes
     -----
-    Opset 13, or 20 for GELU, which onnxruntime has in float32 only. NaN and infinity pass through: a graph cannot refuse rows.
+    Opset 13, or 20 for GELU, which onnxruntime has in float32 only. NaN and infinity pass
+    through: a graph cannot refuse rows.
 
     Examples
     --------
