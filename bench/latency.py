@@ -10,6 +10,7 @@ import argparse
 import gc
 import json
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -175,9 +176,18 @@ def throughput(rows: int, dtype: str, threads: int, quick: bool) -> list[dict[st
              "seconds": best[name], "error": errors[name]} for name in calls]
 
 
+def import_seconds() -> float:
+    """Return the least time of ``import fastdr`` in processes that have NumPy and SciPy."""
+    code = ("import time, numpy, scipy; t = time.perf_counter(); import fastdr; "
+            "print(time.perf_counter() - t)")
+    return min(float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                    check=True).stdout) for _ in range(5))
+
+
 def measured(quick: bool) -> dict[str, Any]:
     shapes, batches = (SHAPES[:1], BATCHES[:4]) if quick else (SHAPES, BATCHES)
-    document: dict[str, Any] = {"quick": quick, "latency": [], "throughput": []}
+    document: dict[str, Any] = {"quick": quick, "import": import_seconds(), "latency": [],
+                                "throughput": []}
     for features, axes in shapes:
         for dtype in ("f8", "f4"):
             document["latency"] += latency(features, axes, dtype, quick)
@@ -198,7 +208,9 @@ def markdown(document: dict[str, Any]) -> str:
     parts = ["# One row, and batches", "Written by `python -m bench.latency`.",
              f"- Machine: {about['cpu']}, {about['cores']} cores, {about['system']}; fastdr "
              f"kernels: {about['isa']}\n- Python {about['python']}, "
-             + ", ".join(f"{name} {number}" for name, number in about["versions"].items()),
+             + ", ".join(f"{name} {number or 'absent'}"
+                         for name, number in about["versions"].items())
+             + f"\n- `import fastdr` after NumPy and SciPy: {1000 * document['import']:.1f} ms",
              "## One row", "Time of a call: the middle one and that of 99 in 100, one thread. The "
              "error is relative to the length of the row."]
     body = [[f"{e['features']} → {e['axes']} {e['dtype']}", e["name"], nanoseconds(e["p50"]),

@@ -51,7 +51,7 @@ def document(*rows, quick=False):
 
 
 def test_latency_of_rows_and_batches():
-    found = {"quick": True, "latency": latency.latency(64, 8, "f4", True),
+    found = {"quick": True, "import": 0.001, "latency": latency.latency(64, 8, "f4", True),
              "throughput": latency.throughput(10, "f8", 1, True), "machine": machine.describe(1)}
     assert latency.problems(found) == []
     text = latency.markdown(found)
