@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,14 @@ from fastdr.unmixing import (
     one_by_one,
 )
 from fastdr.unmixing_model import UnmixingModel
-from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, working_dtype
+from fastdr.validation import (
+    AccuracyWarning,
+    AnyArray,
+    FloatArray,
+    check_values,
+    whole,
+    working_dtype,
+)
 from fastdr.whitening import Whitening, whiten
 
 ALGORITHMS = ("parallel", "deflation")
@@ -163,7 +170,7 @@ class FastICA(LinearEstimator):
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""
         allowed = {
-            "n_components": (self.n_components is None or _whole(self.n_components),
+            "n_components": (self.n_components is None or whole(self.n_components, 1),
                              "an integer of at least 1, or None"),
             "algorithm": (self.algorithm in ALGORITHMS, " or ".join(map(repr, ALGORITHMS))),
             "whiten": (self.whiten is False or self.whiten in WHITENINGS,
@@ -171,16 +178,13 @@ class FastICA(LinearEstimator):
             "fun": (callable(self.fun) or (isinstance(self.fun, str) and self.fun in CODES),
                     f"one of {', '.join(CODES)} or a callable"),
             "fun_args": (isinstance(self.fun_args, dict | None), "a dict or None"),
-            "max_iter": (_whole(self.max_iter), "an integer of at least 1"),
+            "max_iter": (whole(self.max_iter, 1), "an integer of at least 1"),
             "tol": (isinstance(self.tol, Real) and float(self.tol) >= 0, "a number of at least 0"),
             "whiten_solver": (self.whiten_solver in SOLVERS, f"one of {', '.join(SOLVERS)}"),
             "extended": (isinstance(self.extended, bool | np.bool_), "True or False"),
-            "n_init": (_whole(self.n_init), "an integer of at least 1"),
+            "n_init": (whole(self.n_init, 1), "an integer of at least 1"),
         }
-        for name, (valid, range_) in allowed.items():
-            if not valid:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not allowed; it must be "
-                                 f"{range_}.")
+        check_values(vars(self), allowed)
         if self.algorithm == "deflation" and not self.extended:
             raise ValueError("extended=False needs algorithm='parallel': deflation finds peaked "
                              "and flat sources alike.")
@@ -393,8 +397,3 @@ class FastICA(LinearEstimator):
     def report_(self) -> Report:
         """How the fit went; prints as a table."""
         return Report(self.model_.report)
-
-
-def _whole(value: Any) -> bool:
-    """Whether `value` is an integer of at least 1; True is not."""
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
