@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from fastdr.class_statistics import ClassMoments as ClassMoments
     from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
     from fastdr.discriminant_model import DiscriminantModel as DiscriminantModel
+    from fastdr.drift import Drift as Drift
     from fastdr.eigen import EigenResult as EigenResult
     from fastdr.eigen import SolverInfo as SolverInfo
     from fastdr.eigen import certify as certify
     from fastdr.eigen import eigsh as eigsh
+    from fastdr.incremental import IncrementalPCA as IncrementalPCA
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -37,7 +39,8 @@ __version__ = "0.1.0"
 _HOME = {
     "AccuracyWarning": "validation", "Certificate": "certificate",
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
-    "EigenResult": "eigen", "LinearDiscriminantAnalysis": "discriminant",
+    "Drift": "drift", "EigenResult": "eigen", "IncrementalPCA": "incremental",
+    "LinearDiscriminantAnalysis": "discriminant",
     "LinearModel": "models", "Moments": "statistics", "PCA": "pca", "SolverInfo": "eigen",
     "Subspace": "subspace", "certify": "eigen", "covariance": "statistics", "eigsh": "eigen",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
