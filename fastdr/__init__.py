@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from fastdr.class_statistics import ClassMoments as ClassMoments
     from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
     from fastdr.discriminant_model import DiscriminantModel as DiscriminantModel
+    from fastdr.drift import Drift as Drift
     from fastdr.eigen import EigenResult as EigenResult
     from fastdr.eigen import SolverInfo as SolverInfo
     from fastdr.eigen import certify as certify
     from fastdr.eigen import eigsh as eigsh
     from fastdr.graphs import to_onnx as to_onnx
     from fastdr.ica import FastICA as FastICA
+    from fastdr.incremental import IncrementalPCA as IncrementalPCA
     from fastdr.models import LinearModel as LinearModel
     from fastdr.network_model import NetworkModel as NetworkModel
     from fastdr.operators import project as project
@@ -44,11 +46,11 @@ __version__ = "0.1.0"
 _HOME = {
     "AccuracyWarning": "validation", "AutoEncoder": "autoencoder", "Certificate": "certificate",
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
-    "EigenResult": "eigen", "FastICA": "ica", "LinearDiscriminantAnalysis": "discriminant",
-    "LinearModel": "models", "Moments": "statistics", "NetworkModel": "network_model",
-    "PCA": "pca", "Projector": "_serve", "SolverInfo": "eigen", "Subspace": "subspace",
-    "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "statistics",
-    "eigsh": "eigen",
+    "Drift": "drift", "EigenResult": "eigen", "FastICA": "ica", "IncrementalPCA": "incremental",
+    "LinearDiscriminantAnalysis": "discriminant", "LinearModel": "models", "Moments": "statistics",
+    "NetworkModel": "network_model", "PCA": "pca", "Projector": "_serve", "SolverInfo": "eigen",
+    "Subspace": "subspace", "UnmixingModel": "unmixing_model", "certify": "eigen",
+    "covariance": "statistics", "eigsh": "eigen",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
     "num_threads": "threads", "project": "operators", "reconstruct": "operators",
     "reconstruction_error": "operators", "set_num_threads": "threads", "to_onnx": "graphs",

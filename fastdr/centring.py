@@ -135,7 +135,7 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
                      exponent=exponent)
     if mean is not None:
         result = _about(result, np.ldexp(mean, exponent))
-    return _standardized(result) if standardize else result
+    return standardized(result) if standardize else result
 
 
 def _moments(source: Source, weights: FloatArray | None, scatter: bool, precision: Precision
@@ -195,7 +195,7 @@ def _about(rows: CentredRows, mean: FloatArray) -> CentredRows:
     return replace(rows, mean=mean, squares=rows.squares + rows.weight * step**2)
 
 
-def _standardized(rows: CentredRows) -> CentredRows:
+def standardized(rows: CentredRows) -> CentredRows:
     """Divide columns by their deviations: the scatter becomes divisor times the correlation."""
     scale = np.sqrt(rows.squares / rows.divisor)
     scale[scale == 0] = 1.0

@@ -193,14 +193,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         known: ClassMoments | None = vars(self).get("moments_")
         if known is None:
             self.__dict__.pop("model_", None)
-        names = None if known is None else self._names()
-        source = self._source(X)
-        if known is not None and source.shape[1] != known.means.shape[1]:
-            raise ValueError(f"X has {source.shape[1]} features, but {type(self).__name__} is "
-                             f"expecting {known.means.shape[1]} features as input.")
-        if known is not None and self._names() != names:
-            raise ValueError("The feature names should match those that were passed during fit: "
-                             f"{names}.")
+        source = self._source(X) if known is None else self._further_source(X)
         labels = self._labels(y, source.shape[0])
         if classes is not None and not np.isin(labels, classes).all():
             unknown = labels[~np.isin(labels, classes)][0]

@@ -154,6 +154,18 @@ class ModelEstimator(
             validate_data(self, _labelled(X, array), skip_check_array=True)
         return ArraySource(array, self._names())
 
+    def _further_source(self, X: Any) -> Source:
+        """As `_source`, for rows that join those of earlier calls and must agree with them."""
+        features, names = self.n_features_in_, self._names()
+        source = self._source(X)
+        if source.shape[1] != features:
+            raise ValueError(f"X has {source.shape[1]} features, but {type(self).__name__} is "
+                             f"expecting {features} features as input.")
+        if self._names() != names:
+            raise ValueError("The feature names should match those that were passed during fit: "
+                             f"{names}.")
+        return source
+
     def _array(self, X: Any) -> AnyArray:
         """Return `X` as an array; numbers in an array of objects are welcome, as everywhere."""
         if isinstance(X, np.ndarray) and X.dtype == object:

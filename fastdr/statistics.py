@@ -148,6 +148,11 @@ class Moments:
 
     __add__ = merge
 
+    def faded(self, factor: float) -> Self:
+        """Moments of the same rows with all weights times a positive `factor`."""
+        return type(self)(self.count, factor * self.weight, factor**2 * self.square_weight,
+                          self.mean, factor * self.scatter, self.rest)
+
     def about(self, mean: ArrayLike) -> FloatArray:
         """Return the (d, d) scatter about a given mean: Σ weight (row - mean)(row - mean)ᵀ."""
         scatter = self.scatter.copy()

@@ -220,10 +220,12 @@ def output(out: AnyArray | None, shape: tuple[int, ...], dtype: DTypeLike,
     return out
 
 
-def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None = None) -> None:
+def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None = None,
+                     first_row: int = 0) -> None:
     """Raise ValueError naming the first NaN or infinity of `X`; do nothing if it has none.
 
-    Scans blocks of a few megabytes, so no mask of the whole array is made.
+    Scans blocks of a few megabytes, so no mask of the whole array is made. `first_row` is the
+    row of the data at which `X` begins.
     """
     if X.dtype.kind != "f":
         return
@@ -241,5 +243,5 @@ def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None
         row, column = first
         label = f"column {column}" if columns is None else f"column {column} ({columns[column]!r})"
         raise ValueError(
-            f"Input {name} contains {kind} at row {row}, {label} ({count} non-finite "
+            f"Input {name} contains {kind} at row {first_row + row}, {label} ({count} non-finite "
             f"value{'s' if count > 1 else ''} in all). Remove or impute such values first.")

@@ -1,0 +1,249 @@
+"""Rows that come in batches: their moments so far, beside the last few rows as they came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fastdr.sources import ArraySource, BlockSource, Source
+from fastdr.statistics import Moments
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    as_weights,
+    check_square,
+    raise_not_finite,
+    working_dtype,
+)
+
+PANEL = 256  # rows that are worth a product of their own
+SINGLE = np.dtype(np.float32)
+SMALLEST, LARGEST = 1e-260, 1e300  # sums of squares that float64 holds with all their digits
+
+
+class Batch(NamedTuple):
+    """Rows (n, d) of any real dtype and their weights (n,), positive, or None."""
+
+    rows: AnyArray
+    weights: FloatArray | None
+
+    def from_row(self, first: int) -> Batch:
+        """Return the rows from `first` on; views."""
+        weights = self.weights
+        return Batch(self.rows[first:], None if weights is None else weights[first:])
+
+
+def joined(batches: Iterable[Batch]) -> Batch:
+    """Return all rows in one batch; a copy unless there is only one."""
+    batches = list(batches)
+    if len(batches) == 1:
+        return batches[0]
+    weights = None
+    if any(batch.weights is not None for batch in batches):
+        weights = np.concatenate([np.ones(len(batch.rows)) if batch.weights is None
+                                  else batch.weights for batch in batches])
+    return Batch(np.concatenate([batch.rows for batch in batches]), weights)
+
+
+def counted(rows: AnyArray, weights: FloatArray | None) -> Batch:
+    """Return the rows of positive weight; those without any must be finite, too."""
+    if weights is None or weights.all():
+        return Batch(rows, weights)
+    raise_not_finite(rows)
+    return Batch(rows[weights > 0], weights[weights > 0])
+
+
+def copied(batch: Batch) -> Batch:
+    """Return a finite copy in native byte order, which later changes of the rows do not reach."""
+    rows, weights = batch
+    raise_not_finite(rows)
+    return Batch(np.array(rows, dtype=rows.dtype.newbyteorder("="), order="C"),
+                 None if weights is None else weights.copy())
+
+
+def moments_of(batch: Batch) -> Moments:
+    """Moments of the rows in float64; refuses squares that float64 does not hold."""
+    features = batch.rows.shape[1]
+    check_square(features, "PCA needs no such square for fewer rows than features.")
+    found = Moments.of(*batch, precision="double")
+    largest = float(np.diagonal(found.scatter).max())
+    if not largest < LARGEST or (largest < SMALLEST and (batch.rows != batch.rows[0]).any()):
+        raise ValueError(f"the squares of these rows, up to {largest:g} in sum, leave the range "
+                         "of float64; multiply the rows by a power of ten.")
+    return found
+
+
+class Growing(Protocol):
+    """What takes rows and is made anew by each batch."""
+
+    def add(self, rows: AnyArray, weights: FloatArray | None = None) -> Self: ...  # noqa: D102
+
+
+class Watcher(Protocol):
+    """What looks at rows as they pass."""
+
+    def add(self, rows: AnyArray, weights: FloatArray | None = None) -> None: ...  # noqa: D102
+
+
+Rows = TypeVar("Rows", bound=Growing)
+
+
+def grown(so_far: Rows, source: Source, weights: FloatArray | None,
+          watcher: Watcher | None = None) -> Rows:
+    """Add the rows of a source, which `watcher` sees too; an error names the row in the source."""
+    start = 0
+    for block in [source.array] if isinstance(source, ArraySource) else source.blocks():
+        part = None if weights is None else weights[start:start + len(block)]
+        if len(block):
+            as_matrix(block)
+            try:
+                so_far = so_far.add(block, part)
+            except ValueError:
+                raise_not_finite(block, columns=source.columns, first_row=start)
+                raise
+            if watcher is not None:
+                watcher.add(block, part)
+        start += len(block)
+    return so_far
+
+
+def weights_of(source: Source, sample_weight: ArrayLike | None) -> FloatArray | None:
+    """Return weights for the rows of a source, checked."""
+    if sample_weight is None:
+        return None
+    rows = source.shape[0]
+    if rows is None:
+        raise ValueError("sample_weight needs a source that knows its number of rows.")
+    return as_weights(np.asarray(sample_weight), rows)
+
+
+def gone(features: int, dtype: np.dtype[Any]) -> Source:
+    """Return a source that stands for rows that cannot be read again."""
+    def refuse() -> NoReturn:
+        raise ValueError("rows that came in batches cannot be read again.")
+
+    return BlockSource(refuse, features, None, dtype, rereadable=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """All rows that came so far; a value, made anew by each `add`.
+
+    Attributes
+    ----------
+    features : int
+    forgetting : float in (0, 1]
+        What a row counts beside the row that comes after it.
+    seen : int, rows of positive weight so far.
+    weight : float, sum of their weights, faded or not.
+    dtype : float32 if all rows were float32 or float16, else float64.
+    summed : Moments or None, of all rows but those waiting.
+    waiting : tuple of Batch, the last rows: fewer than max(256, d), so that sums are worth it
+        and the rows take no more room than the moments.
+
+    Examples
+    --------
+    >>> stream = Stream(1).add(np.array([[1.0], [2.0]])).add(np.array([[6.0]]))
+    >>> stream.total().mean, stream.seen
+    (array([3.]), 3)
+    """
+
+    features: int
+    forgetting: float = 1.0
+    seen: int = 0
+    weight: float = 0.0
+    dtype: np.dtype[Any] = SINGLE
+    summed: Moments | None = None
+    waiting: tuple[Batch, ...] = ()
+
+    def add(self, rows: AnyArray, weights: FloatArray | None = None) -> Self:
+        """Return the stream with more rows (n, d); weights (n,) say how often each occurs.
+
+        O(n d) for few rows, O((n + d) d) a row when they are summed.
+        """
+        new = counted(rows, weights)
+        if not len(new.rows):
+            return self
+        held = sum(len(batch.rows) for batch in self.waiting)
+        weight = len(new.rows) if new.weights is None else float(new.weights.sum())
+        known = replace(self, seen=self.seen + len(new.rows), weight=self.weight + weight,
+                        dtype=np.result_type(self.dtype, working_dtype(rows.dtype)))
+        least = max(PANEL, self.features)
+        if held + len(new.rows) < least:
+            return replace(known, waiting=(*self.waiting, copied(new)))
+        if len(new.rows) < least:
+            return replace(known, summed=self._with([joined([*self.waiting, new])]), waiting=())
+        parts = [joined(self.waiting), new] if self.waiting else [new]
+        return replace(known, summed=self._with(parts), waiting=())
+
+    def add_moments(self, moments: Moments) -> Self:
+        """Return the stream with rows of which only the moments are known."""
+        if self.forgetting < 1:
+            raise ValueError("Moments do not say in which order their rows came; they can only "
+                             "be added with forgetting=1.")
+        if len(moments.mean) != self.features:
+            raise ValueError(f"the moments are of {len(moments.mean)} features; expected "
+                             f"{self.features}.")
+        return replace(self, seen=self.seen + moments.count, weight=self.weight + moments.weight,
+                       dtype=np.dtype(np.float64),
+                       summed=moments if self.summed is None else self.summed + moments)
+
+    def merge(self, other: Stream) -> Self:
+        """Return all rows of both streams."""
+        if min(self.forgetting, other.forgetting) < 1:
+            raise ValueError("streams that forget cannot be merged: the order of their rows is "
+                             "not known.")
+        both = replace(self, dtype=np.result_type(self.dtype, other.dtype))
+        if other.summed is not None:
+            summed = other.summed if self.summed is None else self.summed + other.summed
+            both = replace(both, summed=summed)
+        if other.waiting:
+            both = both.add(*joined(other.waiting))
+        return replace(both, seen=self.seen + other.seen, weight=self.weight + other.weight)
+
+    def total(self) -> Moments:
+        """Moments of all rows; ValueError if there are none."""
+        total = self._with([joined(self.waiting)]) if self.waiting else self.summed
+        if total is None:
+            raise ValueError("Found no rows: none came, or all their weights are zero.")
+        return total
+
+    def few(self) -> Batch | None:
+        """Return all rows if they are fewer than features and none counts less for its age."""
+        if self.summed is not None or not self.waiting or self.seen >= self.features:
+            return None
+        return joined(self.waiting) if self.forgetting == 1 else None
+
+    def _with(self, batches: list[Batch]) -> Moments | None:
+        """Return the moments summed so far joined with `batches`."""
+        total = self.summed
+        for batch in batches:
+            if self.forgetting == 1:
+                found = moments_of(batch)
+            else:
+                weights, squares, fade = self._aged(batch)
+                found = replace(moments_of(Batch(batch.rows, weights)), square_weight=squares)
+                total = total.faded(fade) if total is not None and fade > 0 else None
+            total = found if total is None else total + found
+        return total
+
+    def _aged(self, batch: Batch) -> tuple[FloatArray, float, float]:
+        """Return weights (n,) beside the last row, the sum of squares, what earlier rows count.
+
+        A row of weight w is w rows one after the other: a geometric sum, in any order of batches
+        the same as if they had come one by one.
+        """
+        rate = math.log(self.forgetting)
+        own = np.ones(len(batch.rows)) if batch.weights is None else batch.weights
+        after = np.cumsum(own[::-1])[::-1] - own
+        with np.errstate(under="ignore"):
+            weights = np.exp(rate * after) * (np.expm1(rate * own) / math.expm1(rate))
+            squares = np.exp(2 * rate * after) * (np.expm1(2 * rate * own) / math.expm1(2 * rate))
+            fade = float(np.exp(rate * own.sum()))
+        return weights, float(squares.sum()), fade
