@@ -19,8 +19,9 @@ from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import fraction, minka
 from fastdr.estimator import ModelEstimator, Report, with_progress
 from fastdr.models import LinearModel, Whitening, fix_signs, times_power
-from fastdr.solvers import Spectrum, lapack, qr_svd
+from fastdr.solvers import Choice, Spectrum, lapack, qr_svd
 from fastdr.sources import Source
+from fastdr.topk import RACE, few, iterative, without_scatter
 from fastdr.validation import (
     AnyArray,
     FloatArray,
@@ -31,8 +32,8 @@ from fastdr.validation import (
 )
 
 ALIASES = {"full": "svd", "covariance_eigh": "lapack", "arpack": "lanczos"}
-ITERATIVE = ("lanczos", "arpack", "randomized")
-SOLVERS = ("auto", "lapack", "svd", "lanczos", "randomized", *ALIASES)
+ITERATIVE = ("lanczos", "arpack", "power", "randomized")
+SOLVERS = ("auto", "lapack", "svd", "lanczos", "power", "randomized", *ALIASES)
 
 
 class PCA(ModelEstimator):
@@ -127,22 +128,41 @@ class PCA(ModelEstimator):
         if count is not None:
             self._number(count, features)  # refuse before the data are read
         mean = None if self.mean is None else as_vector(self.mean, features, "mean")
-        engine = "svd" if ALIASES.get(self.svd_solver, self.svd_solver) == "svd" else "lapack"
+        engine = ALIASES.get(self.svd_solver, self.svd_solver)
+        known = _whole(self.n_components, 1) and count is not None
+        axes = int(self.n_components) if known else 0
+        if engine == "auto":
+            engine = "lanczos" if known and few(min(count or 0, features), axes) else "lapack"
+        elif engine == "randomized" or (engine in ITERATIVE and not known):
+            engine = "lapack"
+        direct = engine in ITERATIVE and without_scatter(source, features, axes, weights)
         every = self.n_components in (None, "mle") or self.n_components == count
         single = working_dtype(source.dtype) == np.float32
         if self.progress and (size is None or size >= features):
             source = with_progress(source, "reading rows")
         rows = centred_rows(source, weights, mean=mean, standardize=self.standardize,
-                            scatter=engine == "lapack", double=every and single)
+                            scatter=engine != "svd" and not direct, double=every and single)
         count = rows_meant(rows.count, weights, mean is not None)
         components, share = self._number(count, features)
         self._warn_constant(rows)
-        solve = qr_svd if engine == "svd" else lapack
-        found = solve(rows, components, None if share is None else partial(
-            fraction, total=rows.total, divisor=rows.divisor, share=share))
+        choose = None if share is None else partial(
+            fraction, total=rows.total, divisor=rows.divisor, share=share)
+        found = self._spectrum(rows, engine, components, choose)
         if self.n_components == "mle":  # its evidence needs every variance, and accurate
             found = found.first(minka(found.values / rows.divisor, count))
         return self._model(rows, found, engine, count)
+
+    def _spectrum(self, rows: CentredRows, engine: str, components: int, choose: Choice | None
+                  ) -> Spectrum:
+        """Find the axes by the solver `engine`."""
+        if engine not in ITERATIVE:
+            return (qr_svd if engine == "svd" else lapack)(rows, components, choose)
+        seed = self.random_state
+        if isinstance(seed, RandomState):
+            seed = int(seed.randint(2**31))
+        budget = RACE * min(rows.bound, rows.mean.size) if self.svd_solver == "auto" else math.inf
+        return iterative(rows, components, method=engine, tol=float(self.tol),
+                         rng=np.random.default_rng(seed), budget=budget)
 
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""

@@ -350,7 +350,7 @@ def _finish(rows: CentredRows, tall: _Tall, axes: _Axes, count: int) -> Spectrum
         left_out = total - float(values.sum())
         doubt = _single_error(rows) / SINGLE_RTOL if rows.single else slack(tall.size) / RTOL
         if left_out <= doubt * total and rows.source.rereadable:
-            left_out, passes = _residual(refined(rows), vectors), passes + 1
+            left_out, passes = residual(refined(rows), vectors), passes + 1
     if count > real and not rows.wide and len(axes.vectors) == tall.size:
         null = null_axes(rows.squares == 0, axes.vectors[real:], count - real)
         vectors = np.concatenate([vectors, null])
@@ -369,7 +369,7 @@ def _back_project(tall: _Tall, vectors: FloatArray, out: FloatArray) -> None:
     orthonormalise(out)
 
 
-def _residual(rows: CentredRows, vectors: FloatArray) -> float:
+def residual(rows: CentredRows, vectors: FloatArray) -> float:
     """Return the weighted sum of squared distances of the rows from the span of `vectors`."""
     total, axes = 0.0, vectors[:, rows.squares > 0]
     for block in rows.blocks():
