@@ -129,7 +129,7 @@ class PCA(ModelEstimator):
             self._number(count, features)  # refuse before the data are read
         mean = None if self.mean is None else as_vector(self.mean, features, "mean")
         engine = ALIASES.get(self.svd_solver, self.svd_solver)
-        known = _whole(self.n_components, 1) and count is not None
+        known = whole(self.n_components, 1) and count is not None
         axes = int(self.n_components) if known else 0
         if engine == "auto":
             engine = "lanczos" if known and few(min(count or 0, features), axes) else "lapack"
