@@ -193,7 +193,10 @@ def _axes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> LinearMo
     if (arrays["variances"] < 0).any() or (arrays.get("scale", np.ones(1)) <= 0).any():
         raise ValueError("variances must not be negative, scale must be positive.")
     parts: dict[str, Any] = {**arrays, **numbers, **counts, **_common(header)}
-    return LinearModel(**parts, whiten=header["whiten"])
+    model = LinearModel(**parts, whiten=header["whiten"])
+    if model.certificate is not None and len(model.certificate.lower) != len(model.variances):
+        raise ValueError("its certificate is of another number of variances.")
+    return model
 
 
 def _classes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> DiscriminantModel:
