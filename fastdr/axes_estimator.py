@@ -210,5 +210,6 @@ def residual_bar(shown: bool, description: str) -> Iterator[Any]:
             scale = float(values[0]) or 1.0
             bar.set_postfix(residual=f"{float(residuals.max()) / scale:.1e}", refresh=False)
             bar.update(max(0, columns - bar.n))
+            bar.refresh()
 
         yield callback

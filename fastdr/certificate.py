@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from scipy.linalg.blas import dsymm, dsyrk
+from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
+from fastdr.operators import multiply
 from fastdr.validation import FloatArray
 
 EPS = float(np.finfo(np.float64).eps)
@@ -84,6 +85,8 @@ class Certificate:
 
     def padded(self, count: int, error: float) -> Certificate:
         """Return the same with values behind that are 0 because the rank is known, to `error`."""
+        if count == len(self.lower):
+            return self
         more = np.zeros(count - len(self.lower))
         return replace(self, lower=np.append(self.lower, more),
                        upper=np.append(self.upper, more + error),
@@ -91,9 +94,11 @@ class Certificate:
 
     def times(self, factor: float, exponent: int = 0) -> Certificate:
         """Return the same for a positive semi-definite matrix times factor 2**exponent."""
-        with np.errstate(over="ignore", under="ignore"):
-            lower, upper, residuals = (np.ldexp(bound * factor, exponent)
-                                       for bound in (self.lower, self.upper, self.residuals))
+        lower, upper, residuals = self.lower * factor, self.upper * factor, self.residuals * factor
+        if exponent:
+            with np.errstate(over="ignore", under="ignore"):
+                lower, upper, residuals = (np.ldexp(bound, exponent)
+                                           for bound in (lower, upper, residuals))
         return replace(self, lower=np.maximum(lower, 0.0), upper=upper, residuals=residuals)
 
     def as_dict(self) -> dict[str, Any]:
@@ -141,15 +146,16 @@ def certificate(values: FloatArray, residuals: FloatArray, spread: float, doubt:
     count = len(values)
     lead, spread = count if lead is None else lead, spread + doubt
     lower, upper, angle = values - doubt, np.full(count, math.inf), 1.0
+    gap = -math.inf
     if mu == -math.inf:
-        upper, angle = values + spread, 0.0
+        upper, angle, gap = values + spread, 0.0, math.inf
     elif mu is not None:
         gap = float(values[lead - 1]) - doubt - mu if lead else math.inf
         if gap > 0:
             width = 2 * spread**2 / (gap + math.sqrt(gap**2 + 4 * spread**2)) if lead else 0.0
             upper[:lead], upper[lead:] = values[:lead] + doubt + width, mu
             angle = min(1.0, spread / gap) if lead == count else 1.0
-    if not np.isfinite(upper).all():
+    if gap <= 0:
         method = "none"
     return Certificate(lower, upper, residuals + doubt, angle, method,
                        _clusters(lower, np.minimum(upper, values + residuals + doubt)))
@@ -157,7 +163,10 @@ def certificate(values: FloatArray, residuals: FloatArray, spread: float, doubt:
 
 def _clusters(lower: FloatArray, upper: FloatArray) -> tuple[tuple[int, int], ...]:
     """Return runs (first, last) of values whose intervals overlap."""
-    runs, first = [], 0
+    runs: list[tuple[int, int]] = []
+    first = 0
+    if (lower[:-1] > upper[1:]).all():
+        return ()
     for index in range(1, len(lower) + 1):
         if index == len(lower) or lower[index - 1] > upper[index]:
             if index - first > 1:
@@ -181,15 +190,16 @@ def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residual
            definite: bool = False) -> Certificate:
     """Prove as much as can be proved of Ritz pairs of a symmetric `matrix` (d, d), float64.
 
-    Its lower triangle is used. `vectors` (k, d) nearly orthonormal rows; `following` estimates
+    `vectors` (k, d) nearly orthonormal rows; `following` estimates
     the next eigenvalue; `asymmetry` bounds the norm of what the matrix differs from the one that
     the bounds are for; `definite` says that it has no negative eigenvalue. If the last values
     are tied with the next, the tie as a whole is bounded. One to three factorisations, d³/3
     operations each; memory of a second d x d.
     """
     order, count = len(matrix), len(values)
-    scale = float(np.abs(values).max())
-    peak = float(np.abs(np.diagonal(matrix)).max())
+    scale = max(float(values[0]), -float(values[-1]))
+    diagonal = np.diagonal(matrix)
+    peak = max(float(diagonal.max()), -float(diagonal.min()))
     doubt = doubt_of(order, max(scale, peak)) + asymmetry
     if count == order:
         return certificate(values, residuals, spread, doubt, -math.inf, "complete")
@@ -211,14 +221,13 @@ def judged(matrix: FloatArray, values: FloatArray, vectors: FloatArray, followin
            error: float, prove: bool) -> Certificate:
     """Measure the answer of a direct method, and prove it if asked to.
 
-    `matrix` is positive semi-definite to rounding, its lower triangle is used; the bounds also
-    hold for any matrix that differs from it by at most `error` in norm. 2 d² k operations, and
-    those of `proved`.
+    `matrix` is positive semi-definite to rounding; the bounds also hold for any matrix that
+    differs from it by at most `error` in norm. 2 d² k operations, and those of `proved`.
     """
-    moved = dsymm(1.0, matrix.T, vectors.T).T
+    moved = multiply(matrix, vectors.T).T
     moved -= values[:, None] * vectors
     residuals = np.sqrt(np.einsum("ij,ij->i", moved, moved))
-    spread = float(np.linalg.norm(residuals))
+    spread = math.sqrt(residuals @ residuals)
     error += spread  # the values are not exactly Ritz values
     if prove:
         return proved(matrix, values, vectors, residuals, spread, following, error,

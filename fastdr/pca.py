@@ -19,7 +19,7 @@ from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import fraction, minka
 from fastdr.estimator import with_progress
 from fastdr.models import LinearModel, fix_signs, times_power
-from fastdr.plan import ITERATIVE, Plan, Task, as_bytes, measured, plan
+from fastdr.plan import ITERATIVE, PROOF, Plan, Task, as_bytes, measured, plan
 from fastdr.solvers import Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, as_source
 from fastdr.topk import Iteration, iterative
@@ -202,7 +202,8 @@ class PCA(AxesEstimator):
     def _spectrum(self, rows: CentredRows, way: Plan, components: int, share: float | None
                   ) -> Spectrum:
         """Find the axes as planned."""
-        prove = None if self.certificate is False else way.proof
+        prove = None if self.certificate is False else way.proof or (
+            self.certificate != "residual" and min(rows.count, rows.mean.size) <= PROOF)
         if way.solver not in ITERATIVE:
             choose = None if share is None else partial(
                 fraction, total=rows.total, divisor=rows.divisor, share=share)

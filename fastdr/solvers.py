@@ -23,7 +23,6 @@ from fastdr.bases import completed, null_axes, orthonormalise
 from fastdr.centring import CentredRows, in_double, refined, whole_array
 from fastdr.certificate import EPS, Certificate, judged, slack
 from fastdr.operators import gram
-from fastdr.threads import calm_blas
 from fastdr.validation import FloatArray
 
 RTOL, SINGLE_RTOL = 1e-6, 1e-5  # wanted relative accuracy of a variance, float64 and float32 data
@@ -111,9 +110,8 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
     tall, matrix = square or upright(rows)
     diagonal = np.diagonal(matrix).copy()
     most = rows.bound if choose else min(rows.bound, components)
-    values, vectors = _eigh(matrix, most)
-    following = float(values[most]) if len(values) > most else -math.inf
-    values, vectors = values[:most], vectors[:most]
+    known = _eigh(matrix, most, keep=prove is True)
+    values, vectors = known[0][:most], known[1][:most]
     count = choose(_padded(values, components)) if choose else components
     error = slack(tall.size) * float(values.max(initial=0.0))
     if rows.single:
@@ -130,24 +128,26 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
             _restore(matrix, diagonal)
             rows = refined(rows)
             axes = _factored(_tall(rows), matrix, axes)
+            known = axes.values, axes.vectors
             if choose:
                 count = choose(_padded(axes.values[:rows.bound], components))
-    np.fill_diagonal(matrix, diagonal)
-    return finish(rows, tall, axes, count, _told(rows, matrix, axes, count, prove, following))
+    told = None
+    if prove is not None and min(count, rows.bound):
+        if not prove:
+            _restore(matrix, diagonal)
+        told = _told(rows, matrix, known, axes.error, count, prove)
+    return finish(rows, tall, axes, count, told)
 
 
-def _told(rows: CentredRows, matrix: FloatArray, axes: Axes, count: int, prove: bool | None,
-          following: float = -math.inf) -> Certificate | None:
-    """Return the certificate of `count` axes, given the lower triangle of the matrix."""
+def _told(rows: CentredRows, matrix: FloatArray, known: tuple[FloatArray, FloatArray],
+          error: float, count: int, prove: bool) -> Certificate:
+    """Return the certificate of `count` axes of those known; if all are no proof is needed."""
+    values, vectors = known
     wanted = min(count, rows.bound)
-    if prove is None or not wanted:
-        return None
-    if len(axes.values) > wanted:
-        following = float(axes.values[wanted])
-    with calm_blas(len(matrix) ** 3):
-        told = judged(matrix, axes.values[:wanted], axes.vectors[:wanted], following, axes.error,
-                      prove)
-    return told.padded(count, axes.error)
+    following = float(values[wanted]) if len(values) > wanted else -math.inf
+    judge = len(values) if prove and len(values) == len(matrix) else wanted
+    told = judged(matrix, values[:judge], vectors[:judge], following, error, prove)
+    return told.first(wanted).padded(count, error)
 
 
 def single_error(rows: CentredRows) -> float:
@@ -176,7 +176,9 @@ def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None,
     factor = _triangle(tall) if rows.bound else np.zeros((0, tall.size))
     axes = _svd_axes(factor, "svd(R)", passes=1)
     count = choose(_padded(axes.values[:rows.bound], components)) if choose else components
-    told = _told(rows, factor.T @ factor, axes, count, prove) if prove is not None else None
+    told = None
+    if prove is not None and min(count, rows.bound):
+        told = _told(rows, factor.T @ factor, (axes.values, axes.vectors), axes.error, count, prove)
     return replace(finish(rows, tall, axes, count, told), solver="svd")
 
 
@@ -228,19 +230,20 @@ def _padded(values: FloatArray, size: int) -> FloatArray:
     return np.concatenate([values[:size], np.zeros(max(0, size - values.size))])
 
 
-def _eigh(matrix: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
-    """Return the `count` largest eigenvalues and one more, descending, at least 0; unit rows.
+def _eigh(matrix: FloatArray, count: int, keep: bool = False) -> tuple[FloatArray, FloatArray]:
+    """Return the `count` largest eigenvalues and one or all more, descending, and their unit rows.
 
-    The upper triangle of `matrix` may be destroyed, see `_restore`.
+    They are clipped at 0. The upper triangle of `matrix` may be destroyed unless it is to be
+    kept, see `_restore`.
     """
     size, failed = len(matrix), 1
     if count == 0:
         return np.zeros(0), np.zeros((0, size))
-    count = min(count + 1, size)  # the first left out, for bounds
+    count = size if size <= 12 * FEW else min(count + 1, size)
     if size <= 12 * FEW or (count > size // FEW and size <= DIVIDE):
         values, vectors, failed = dsyevd(matrix.T)
     if failed:
-        values, vectors = eigh(matrix.T, lower=True, overwrite_a=True, driver="evr",
+        values, vectors = eigh(matrix.T, lower=True, overwrite_a=not keep, driver="evr",
                                check_finite=False, subset_by_index=(size - count, size - 1))
     kept = slice(None, -count - 1, -1)
     return np.maximum(values[kept], 0.0), np.ascontiguousarray(vectors.T[kept])

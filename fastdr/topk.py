@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fastdr.actions import Action, MatrixAction
-from fastdr.centring import CentredRows, centred_rows
+from fastdr.centring import CentredRows, centred_rows, in_double
 from fastdr.certificate import Certificate, certificate, doubt_of, proved, slack
 from fastdr.dimension import fraction
 from fastdr.lanczos import Callback, Ritz, lanczos, rounding
@@ -137,7 +137,12 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
     error = slack(action.size) * found.scale
     if rows.single and matrix is not None:
         error = max(error, single_error(rows) * rows.total)
-    if found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL):
+    uncertain = found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL)
+    if uncertain and rows.single and rows.source.rereadable:
+        better = iterative(in_double(rows, matrix is not None), components, how, read=read,
+                           share=share)
+        return replace(better, passes=better.passes + 1)
+    if uncertain:
         return exactly("wanted variances reach down to the rounding of the scatter")
     if not found.converged and how.budget < math.inf:
         return exactly("the iteration did not converge in the time that LAPACK takes")
