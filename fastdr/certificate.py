@@ -9,15 +9,18 @@ angle of the subspace (Davis & Kahan 1970).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
-from fastdr.solvers import EPS, slack
+from fastdr.operators import multiply
 from fastdr.validation import FloatArray
+
+EPS = float(np.finfo(np.float64).eps)
 
 TRIES = (0.25, 0.6)  # where mu lies between the next value and the last one wanted
 Proof = Literal["cholesky", "complete", "none"]
@@ -68,12 +71,65 @@ class Certificate:
         """Whether it is proved that no larger eigenvalue was missed."""
         return self.method != "none"
 
+    def first(self, count: int) -> Certificate:
+        """Return what is proved of the first `count` values alone."""
+        if count >= len(self.lower):
+            return self
+        spread = float(np.linalg.norm(self.residuals[:count]))
+        gap = float(self.lower[count - 1] - self.upper[count]) if count else math.inf
+        angle = min(1.0, spread / gap) if gap > 0 else 1.0
+        return replace(self, lower=self.lower[:count], upper=self.upper[:count], angle=angle,
+                       residuals=self.residuals[:count],
+                       clusters=tuple((a, min(b, count - 1)) for a, b in self.clusters
+                                      if a < count - 1))
+
+    def padded(self, count: int, error: float) -> Certificate:
+        """Return the same with values behind that are 0 because the rank is known, to `error`."""
+        if count == len(self.lower):
+            return self
+        more = np.zeros(count - len(self.lower))
+        return replace(self, lower=np.append(self.lower, more),
+                       upper=np.append(self.upper, more + error),
+                       residuals=np.append(self.residuals, more + error))
+
+    def times(self, factor: float, exponent: int = 0) -> Certificate:
+        """Return the same for a positive semi-definite matrix times factor 2**exponent."""
+        lower, upper, residuals = self.lower * factor, self.upper * factor, self.residuals * factor
+        if exponent:
+            with np.errstate(over="ignore", under="ignore"):
+                lower, upper, residuals = (np.ldexp(bound, exponent)
+                                           for bound in (lower, upper, residuals))
+        return replace(self, lower=np.maximum(lower, 0.0), upper=upper, residuals=residuals)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for a report; None for an infinite bound."""
+        upper = self.upper.tolist() if self.proved or np.isfinite(self.upper).all() else [
+            bound if math.isfinite(bound) else None for bound in self.upper.tolist()]
+        return {"method": self.method, "angle": self.angle, "lower": self.lower.tolist(),
+                "upper": upper, "residuals": self.residuals.tolist(),
+                "clusters": [list(run) for run in self.clusters]}
+
+    @classmethod
+    def of_dict(cls, values: Mapping[str, Any]) -> Certificate:
+        """Return what `as_dict` told, checked, as it may come from a file."""
+        lower, upper, residuals = (
+            np.array([math.inf if bound is None else bound for bound in values[name]], np.float64)
+            for name in ("lower", "upper", "residuals"))
+        runs = tuple((int(first), int(last)) for first, last in values["clusters"])
+        method, angle = values["method"], float(values["angle"])
+        if (method not in ("cholesky", "complete", "none") or not 0 <= angle <= 1
+                or not lower.shape == upper.shape == residuals.shape
+                or not (lower <= upper).all()):
+            raise ValueError("the certificate is not one.")
+        return cls(lower, upper, residuals, angle, method, runs)
+
     def __str__(self) -> str:
         """Say in one line what is proved."""
         if not self.proved:
             return (f"not proved: an eigenvalue lies within {self.residuals.max(initial=0):.1e} "
                     "of each value, but larger ones may have been missed")
-        width = float((self.upper - self.lower).max(initial=0.0))
+        apart = self.upper != self.lower
+        width = float((self.upper[apart] - self.lower[apart]).max(initial=0.0))
         ties = f", {len(self.clusters)} cluster(s) of ties" if self.clusters else ""
         return (f"proved ({self.method}): intervals at most {width:.1e} wide, sine of the angle "
                 f"at most {self.angle:.1e}{ties}")
@@ -90,15 +146,16 @@ def certificate(values: FloatArray, residuals: FloatArray, spread: float, doubt:
     count = len(values)
     lead, spread = count if lead is None else lead, spread + doubt
     lower, upper, angle = values - doubt, np.full(count, math.inf), 1.0
+    gap = -math.inf
     if mu == -math.inf:
-        upper, angle = values + spread, 0.0
+        upper, angle, gap = values + spread, 0.0, math.inf
     elif mu is not None:
         gap = float(values[lead - 1]) - doubt - mu if lead else math.inf
         if gap > 0:
             width = 2 * spread**2 / (gap + math.sqrt(gap**2 + 4 * spread**2)) if lead else 0.0
             upper[:lead], upper[lead:] = values[:lead] + doubt + width, mu
             angle = min(1.0, spread / gap) if lead == count else 1.0
-    if not np.isfinite(upper).all():
+    if gap <= 0:
         method = "none"
     return Certificate(lower, upper, residuals + doubt, angle, method,
                        _clusters(lower, np.minimum(upper, values + residuals + doubt)))
@@ -106,7 +163,10 @@ def certificate(values: FloatArray, residuals: FloatArray, spread: float, doubt:
 
 def _clusters(lower: FloatArray, upper: FloatArray) -> tuple[tuple[int, int], ...]:
     """Return runs (first, last) of values whose intervals overlap."""
-    runs, first = [], 0
+    runs: list[tuple[int, int]] = []
+    first = 0
+    if (lower[:-1] > upper[1:]).all():
+        return ()
     for index in range(1, len(lower) + 1):
         if index == len(lower) or lower[index - 1] > upper[index]:
             if index - first > 1:
@@ -115,22 +175,32 @@ def _clusters(lower: FloatArray, upper: FloatArray) -> tuple[tuple[int, int], ..
     return tuple(runs)
 
 
+def slack(order: int) -> float:
+    """Return the relative rounding error of a matrix of this `order` and its eigenvalues."""
+    return (4 + math.sqrt(order)) * EPS
+
+
 def doubt_of(order: int, scale: float) -> float:
     """Return the rounding error of a residual of a matrix of this `order` and norm `scale`."""
     return 4 * slack(order) * scale
 
 
 def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residuals: FloatArray,
-           spread: float, following: float, asymmetry: float = 0.0) -> Certificate:
+           spread: float, following: float, asymmetry: float = 0.0, *,
+           definite: bool = False) -> Certificate:
     """Prove as much as can be proved of Ritz pairs of a symmetric `matrix` (d, d), float64.
 
-    `vectors` (k, d) nearly orthonormal rows; `following` estimates the next eigenvalue. If the
-    last values are tied with it, the tie as a whole is bounded. One to three factorisations,
-    d³/3 operations each; memory of a second d x d.
+    `vectors` (k, d) nearly orthonormal rows; `following` estimates
+    the next eigenvalue; `asymmetry` bounds the norm of what the matrix differs from the one that
+    the bounds are for; `definite` says that it has no negative eigenvalue. If the last values
+    are tied with the next, the tie as a whole is bounded. One to three factorisations, d³/3
+    operations each; memory of a second d x d.
     """
     order, count = len(matrix), len(values)
-    scale = float(np.abs(values).max())
-    doubt = doubt_of(order, max(scale, float(np.abs(np.diagonal(matrix)).max()))) + asymmetry
+    scale = max(float(values[0]), -float(values[-1]))
+    diagonal = np.diagonal(matrix)
+    peak = max(float(diagonal.max()), -float(diagonal.min()))
+    doubt = doubt_of(order, max(scale, peak)) + asymmetry
     if count == order:
         return certificate(values, residuals, spread, doubt, -math.inf, "complete")
     last = float(values[-1])
@@ -140,10 +210,29 @@ def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residual
     above = 0.25 * float(values[tie - 1] - values[tie]) if tie else near
     tries = [(count, following + part * (last - following)) for part in TRIES
              if last - following > doubt]
-    largest = max(float(matrix.max()), -float(matrix.min()))
+    largest = peak if definite else max(float(matrix.max()), -float(matrix.min()))
     for lead, mu in [*tries, (tie, float(values[tie]) + above)]:
         if positive(matrix, values[:lead], vectors[:lead], mu, largest, asymmetry):
             return certificate(values, residuals, spread, doubt, mu, "cholesky", lead)
+    return certificate(values, residuals, spread, doubt, None, "none")
+
+
+def judged(matrix: FloatArray, values: FloatArray, vectors: FloatArray, following: float,
+           error: float, prove: bool) -> Certificate:
+    """Measure the answer of a direct method, and prove it if asked to.
+
+    `matrix` is positive semi-definite to rounding; the bounds also hold for any matrix that
+    differs from it by at most `error` in norm. 2 d² k operations, and those of `proved`.
+    """
+    moved = multiply(matrix, vectors.T).T
+    moved -= values[:, None] * vectors
+    residuals = np.sqrt(np.einsum("ij,ij->i", moved, moved))
+    spread = math.sqrt(residuals @ residuals)
+    error += spread  # the values are not exactly Ritz values
+    if prove:
+        return proved(matrix, values, vectors, residuals, spread, following, error,
+                      definite=True)
+    doubt = doubt_of(len(matrix), float(values[0])) + error
     return certificate(values, residuals, spread, doubt, None, "none")
 
 
@@ -157,10 +246,10 @@ def positive(matrix: FloatArray, values: FloatArray, vectors: FloatArray, mu: fl
     """
     order, count = vectors.shape[1], len(values)
     lift = 2 * (values - mu)
-    shifted = np.array(matrix.T, order="F")  # its lower triangle is the upper one of `matrix`
+    shifted = np.array(matrix.T, order="F")  # its upper triangle is the lower one of `matrix`
     np.negative(shifted, out=shifted)
     if count:
-        shifted = dsyrk(1.0, (vectors * np.sqrt(lift)[:, None]).T, beta=1.0, c=shifted, lower=1,
+        shifted = dsyrk(1.0, (vectors * np.sqrt(lift)[:, None]).T, beta=1.0, c=shifted,
                         overwrite_c=1)
     diagonal = np.diagonal(shifted).copy() + mu
     most = float(lift.max(initial=0.0)) * count + order * largest + abs(mu)
@@ -168,4 +257,4 @@ def positive(matrix: FloatArray, values: FloatArray, vectors: FloatArray, mu: fl
              + (count + 4) * EPS * most + asymmetry)
     np.fill_diagonal(shifted, diagonal - shift)
     return bool(diagonal.min() > shift
-                and dpotrf(shifted, lower=1, clean=0, overwrite_a=1)[1] == 0)
+                and dpotrf(shifted, clean=0, overwrite_a=1)[1] == 0)

@@ -18,7 +18,8 @@ from scipy.linalg import cho_solve, eigh, qr, solve_triangular, svd
 from scipy.linalg.lapack import dtrcon
 
 from fastdr.centring import CentredRows, piece
-from fastdr.solvers import RTOL, cholesky_factor, lapack, slack
+from fastdr.certificate import slack
+from fastdr.solvers import RTOL, cholesky_factor, lapack
 from fastdr.sources import BlockSource
 from fastdr.threads import calm_blas
 from fastdr.validation import FloatArray

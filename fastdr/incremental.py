@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from numbers import Real
 from typing import Any, Self
 
@@ -14,11 +14,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from fastdr.centring import CentredRows, centred_rows, rows_meant, standardized
-from fastdr.dimension import fraction, minka
 from fastdr.drift import Drift, Energy, drift_between, first_drift
 from fastdr.models import LinearModel
 from fastdr.pca import PCA
-from fastdr.solvers import lapack
+from fastdr.plan import plan
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.statistics import Kind, Moments, column_moments
 from fastdr.streams import Stream, gone, grown, weights_of
@@ -265,11 +264,9 @@ class IncrementalPCA(PCA):
         self._check_seen(count)
         components, share = solver._number(count, rows.mean.size)
         solver._warn_constant(rows)
-        found = lapack(rows, components, None if share is None else partial(
-            fraction, total=rows.total, divisor=rows.divisor, share=share))
-        if self.n_components == "mle":
-            found = found.first(minka(found.values / rows.divisor, count))
-        model = solver._model(rows, found, "lapack", count)
+        way = plan(solver._task(rows.source))
+        found = solver._chosen(rows, solver._spectrum(rows, way, components, share), count)
+        model = solver._model(rows, found, way, count)
         names = self._names()
         return replace(model, feature_names=None if names is None else tuple(map(str, names)),
                        report={**model.report, "rows_seen": self._state.seen})
@@ -317,7 +314,8 @@ class IncrementalPCA(PCA):
         self._solver()._number(max(features, 2), features)
 
     def _solver(self) -> PCA:
-        return PCA(self.n_components, whiten=self.whiten, standardize=self.standardize)
+        return PCA(self.n_components, whiten=self.whiten, standardize=self.standardize,
+                   svd_solver="lapack")
 
     def _empty(self, features: int) -> Stream | Window:
         if self.window is not None:

@@ -53,8 +53,12 @@ class Kind:
             raise ValueError(f"it holds arrays {sorted(arrays)}; expected "
                              f"{', '.join(self.needed)}{perhaps}.")
         names = header["feature_names"]
-        return self.model(**arrays, **self.fields(header, arrays), report=header["report"],
+        made = self.model(**arrays, **self.fields(header, arrays), report=header["report"],
                           feature_names=None if names is None else tuple(names))
+        if isinstance(made, LinearModel) and made.certificate is not None and (
+                len(made.certificate.lower) != len(made.variances)):
+            raise ValueError("its certificate is of another number of variances.")
+        return made
 
 
 def _axes_entries(model: LinearModel) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from scipy.linalg import qr
 
 from fastdr._krylov import expand, rotate
 from fastdr.actions import Action, images
@@ -154,13 +155,13 @@ def _independent(basis: _Basis, known: int, size: int, block: int, scale: float,
     """
     rows = basis.rows
     eps = float(np.finfo(rows.dtype).eps)
-    left, values, right = np.linalg.svd(rows[known:known + size].astype(np.float64),
-                                        full_matrices=False)
+    right, factor, order = qr(rows[known:known + size].T.astype(np.float64), mode="economic",
+                              pivoting=True, check_finite=False)
     drop = max(1e2 * eps, tol / 8 if size > block else 0.0) * scale
     room = rows.shape[1] - known
-    kept = min(int(np.count_nonzero(values > drop)), room)
+    kept = min(int(np.count_nonzero(np.abs(np.diagonal(factor)) > drop)), room)
     fresh = max(kept, block)
-    right = right[:kept]
+    right = right.T[:kept]
     filler = rng.standard_normal((fresh - kept, rows.shape[1]))
     for _ in range(2):
         filler -= (filler @ rows[:known].T) @ rows[:known]
@@ -169,7 +170,7 @@ def _independent(basis: _Basis, known: int, size: int, block: int, scale: float,
     rows[known:known + kept] = right
     rows[known + kept:known + fresh] = filler
     coupling = np.zeros((size, fresh))
-    coupling[:, :kept] = left[:, :kept] * values[:kept]
+    coupling[order, :kept] = factor[:kept].T
     return coupling, fresh
 
 

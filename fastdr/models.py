@@ -15,6 +15,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 from numpy.typing import ArrayLike
 
+from fastdr.certificate import Certificate
 from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
 from fastdr.sources import block_rows
@@ -152,6 +153,12 @@ class LinearModel(LinearlyMapped):
     def n_outputs(self) -> int:
         """Columns of `transform`: k, or d after "zca" whitening."""
         return int(self.components.shape[1 if self.whiten == "zca" else 0])
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Bounds on `variances`, in their units; None if the fit made none."""
+        told = self.report.get("certificate")
+        return None if told is None else Certificate.of_dict(told)
 
     @cached_property
     def deviations(self) -> FloatArray:

@@ -6,36 +6,37 @@ import math
 import warnings
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import ConvergenceWarning
 
+from fastdr.axes_estimator import AxesEstimator, residual_bar, whitening
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import fraction, minka
-from fastdr.estimator import LinearEstimator, Report, with_progress
-from fastdr.models import LinearModel, Whitening, fix_signs, times_power
+from fastdr.estimator import with_progress
+from fastdr.models import LinearModel, fix_signs, times_power
+from fastdr.plan import ITERATIVE, PROOF, Plan, Task, as_bytes, measured, plan
 from fastdr.solvers import Spectrum, lapack, qr_svd
-from fastdr.sources import Source
+from fastdr.sources import ArraySource, Source, as_source
+from fastdr.topk import Iteration, iterative
 from fastdr.validation import (
-    AnyArray,
     FloatArray,
     as_vector,
+    as_weights,
     check_values,
     whole,
     working_dtype,
 )
 
 ALIASES = {"full": "svd", "covariance_eigh": "lapack", "arpack": "lanczos"}
-ITERATIVE = ("lanczos", "arpack", "randomized")
-SOLVERS = ("auto", "lapack", "svd", "lanczos", "randomized", *ALIASES)
+SOLVERS = ("auto", "lapack", "svd", "lanczos", "power", "randomized", *ALIASES)
 
 
-class PCA(LinearEstimator):
+class PCA(AxesEstimator):
     """Principal component analysis of rows: the orthogonal axes along which they vary most.
 
     Right for any offset, scale, dtype and rank; one read of the data in the usual case. With all
@@ -53,17 +54,38 @@ class PCA(LinearEstimator):
     svd_solver : str, default "auto"
         "lapack": eigen-decomposition of the covariance, or of the Gram matrix if rows are fewer
         than features, with an accuracy test and QR behind it; "svd": QR (TSQR) and SVD at once;
-        "auto": "lapack". scikit-learn's "full", "covariance_eigh" and "arpack" mean "svd",
-        "lapack" and "lanczos"; "lanczos" and "randomized" are answered exactly by "lapack".
-    tol, iterated_power, n_oversamples, power_iteration_normalizer, random_state
-        Of the iterative solvers; exact answers do not depend on them.
+        "lanczos": thick-restart block Lanczos on the covariance, the Gram matrix or the rows;
+        "power": subspace iteration with a shift; "randomized": Halko, Martinsson & Tropp (2011),
+        which warns if it misses `tol`; "auto": "lanczos" where that is faster, with "lapack"
+        behind it, else "lapack"; see `plan`. scikit-learn's "full", "covariance_eigh" and
+        "arpack" mean "svd", "lapack" and "lanczos".
+    tol : float, default 0
+        Largest residual of an iteration, relative to the largest variance. 0 means 1e-10, 1e-5
+        for float32 rows, and less where small variances are wanted; 1e-4 for "randomized".
+    iterated_power : int or "auto", default "auto"
+        Steps of "randomized"; 7 for few axes, else 4.
+    n_oversamples : int, default 10
+        Columns that "randomized" adds.
+    power_iteration_normalizer : str, default "auto"
+        Accepted for compatibility: QR is used after each step.
+    random_state : int, Generator, RandomState or None, default None
+        Of the vectors that iterations begin with; None is 0, so results repeat.
     standardize : bool, default False
         Divide columns by their standard deviation: PCA of the correlation matrix, without a
         scaled copy. Constant columns are divided by 1 and add nothing.
     mean : (d,) array, optional
         A known mean to centre at; variances then have divisor n instead of n - 1.
     progress : bool, default False
-        Show a bar on stderr for each pass over the rows.
+        Show a bar on stderr for each pass over the rows, and the residual of an iteration.
+    certificate : {"auto", "proof", "residual", True, False}, default "auto"
+        "proof" (or True) proves by a Cholesky factorisation of a shifted scatter that no axis
+        was missed and bounds each variance (Rump 2006); "residual" only measures; "auto" proves
+        where there is a scatter of order up to 3000 or the proof takes little of the time.
+    max_memory : int or str, optional
+        Bytes, or a text like "2GB", that the fit may take beyond the data; another way is gone
+        or the fit refused before anything is read.
+    warm_start : bool, default False
+        Begin an iteration with the axes of the earlier fit, for more axes or new rows.
 
     Attributes
     ----------
@@ -80,13 +102,17 @@ class PCA(LinearEstimator):
     noise_variance_ : float, mean variance of the min(n, d) - k axes left out.
     total_variance_ : float, of all axes, kept or not.
     rank_ : int, kept axes whose deviation exceeds max(n, d) eps times the largest.
-    solver_used_ : str, "lapack" or "svd".
+    solver_used_ : str, "lapack", "svd", "lanczos", "power" or "randomized".
+    certificate_ : Certificate or None, bounds on the variances; they concern the scatter as
+        computed and its rounding, not sampling.
     report_ : dict that prints as a table: what the fit did and how sure its numbers are.
     model_ : LinearModel, the frozen fitted state.
 
     Notes
     -----
-    O(n d min(n, d)); memory of one min(n, d) square, the axes and a block of rows.
+    O(n d min(n, d)), or about 6 (k + 10) products with the covariance or the rows for few axes;
+    memory of one or two min(n, d) squares or none, the axes and a block of rows. Results do not
+    depend on the number of threads where an iteration finds them.
 
     Examples
     --------
@@ -105,8 +131,10 @@ class PCA(LinearEstimator):
                  whiten: bool | str = False, svd_solver: str = "auto", tol: float = 0.0,
                  iterated_power: int | str = "auto", n_oversamples: int = 10,
                  power_iteration_normalizer: str = "auto",
-                 random_state: int | RandomState | None = None, standardize: bool = False,
-                 mean: ArrayLike | None = None, progress: bool = False) -> None:
+                 random_state: int | Generator | RandomState | None = None,
+                 standardize: bool = False, mean: ArrayLike | None = None,
+                 progress: bool = False, certificate: bool | str = "auto",
+                 max_memory: int | str | None = None, warm_start: bool = False) -> None:
         self.n_components = n_components
         self.copy = copy
         self.whiten = whiten
@@ -119,6 +147,9 @@ class PCA(LinearEstimator):
         self.standardize = standardize
         self.mean = mean
         self.progress = progress
+        self.certificate = certificate
+        self.max_memory = max_memory
+        self.warm_start = warm_start
 
     def _fitted(self, source: Source, weights: FloatArray | None) -> LinearModel:
         self._check_parameters()
@@ -127,22 +158,112 @@ class PCA(LinearEstimator):
         if count is not None:
             self._number(count, features)  # refuse before the data are read
         mean = None if self.mean is None else as_vector(self.mean, features, "mean")
-        engine = "svd" if ALIASES.get(self.svd_solver, self.svd_solver) == "svd" else "lapack"
-        every = self.n_components in (None, "mle") or self.n_components == count
-        single = working_dtype(source.dtype) == np.float32
+        way = plan(self._task(source, weights), memory=as_bytes(self.max_memory, "max_memory"))
+        reading = source
         if self.progress and (size is None or size >= features):
-            source = with_progress(source, "reading rows")
-        rows = centred_rows(source, weights, mean=mean, standardize=self.standardize,
-                            scatter=engine == "lapack", double=every and single)
+            reading = with_progress(source, "reading rows")
+        rows = centred_rows(reading, weights, mean=mean, standardize=self.standardize,
+                            scatter=way.on == "covariance", double=self._doubly(way, source))
+        if way.on == "rows" and way.solver in ITERATIVE and isinstance(source, ArraySource):
+            rows = replace(rows, source=source)  # without the bar, which is of blocks
         count = rows_meant(rows.count, weights, mean is not None)
         components, share = self._number(count, features)
         self._warn_constant(rows)
-        solve = qr_svd if engine == "svd" else lapack
-        found = solve(rows, components, None if share is None else partial(
-            fraction, total=rows.total, divisor=rows.divisor, share=share))
-        if self.n_components == "mle":  # its evidence needs every variance, and accurate
-            found = found.first(minka(found.values / rows.divisor, count))
-        return self._model(rows, found, engine, count)
+        found = self._chosen(rows, self._spectrum(rows, way, components, share), count)
+        if not found.converged:
+            warnings.warn(f"{found.solver} stopped after {found.columns} columns with a residual "
+                          f"of {found.residual:.1e} relative to the largest variance, which is "
+                          "more than tol; the variances are lower bounds. Use "
+                          "svd_solver='auto' or 'lanczos', or raise tol.", ConvergenceWarning, 4)
+        return self._model(rows, found, way, count)
+
+    def _task(self, source: Source, weights: FloatArray | None = None) -> Task:
+        """Say what is asked for, for a plan."""
+        size, features = source.shape
+        if weights is not None:
+            size = int(np.count_nonzero(weights))
+        wanted, least = self.n_components, features if size is None else min(size, features)
+        components = int(wanted) if whole(wanted, 0) else None
+        few = components is not None and components < 0.1 * least
+        steps = (7 if few else 4) if self.iterated_power == "auto" else int(self.iterated_power)
+        stored = isinstance(source, ArraySource)
+        return Task(size, features, source.dtype, components,
+                    isinstance(wanted, float) and components is None,
+                    ALIASES.get(self.svd_solver, self.svd_solver), self.certificate,
+                    float(self.tol), stored or least < features, source.rereadable,
+                    weights is not None, steps, int(self.n_oversamples))
+
+    def _doubly(self, way: Plan, source: Source) -> bool:
+        """Whether float32 rows are multiplied in float64: small variances are wanted."""
+        every = self.n_components is None or isinstance(self.n_components, str)
+        every = every or self.n_components == min(source.shape[0] or math.inf, source.shape[1])
+        return working_dtype(source.dtype) == np.float32 and (every or way.solver == "power")
+
+    def _spectrum(self, rows: CentredRows, way: Plan, components: int, share: float | None
+                  ) -> Spectrum:
+        """Find the axes as planned."""
+        prove = None if self.certificate is False else way.proof or (
+            self.certificate != "residual" and min(rows.count, rows.mean.size) <= PROOF)
+        if way.solver not in ITERATIVE:
+            choose = None if share is None else partial(
+                fraction, total=rows.total, divisor=rows.divisor, share=share)
+            return (qr_svd if way.solver == "svd" else lapack)(rows, components, choose, prove)
+        task, seed = self._task(rows.source), self.random_state
+        if isinstance(seed, RandomState):
+            seed = int(seed.randint(2**31 - 1))
+        with residual_bar(self.progress, way.solver) as callback:
+            how = Iteration(np.random.default_rng(0 if seed is None else seed), way.solver,
+                            float(self.tol), way.budget, self._earlier(rows.mean.size), callback,
+                            prove, task.oversamples, task.iterations)
+            return iterative(rows, components, how, read=way.on == "rows", share=share)
+
+    def _earlier(self, features: int) -> FloatArray | None:
+        """Return the axes of the earlier fit, if they are to be begun with."""
+        model = vars(self).get("model_")
+        if not self.warm_start or model is None or not len(model.components):
+            return None
+        known: FloatArray = model.components.astype(np.float64)
+        return known if known.shape[1] == features else None
+
+    def _chosen(self, rows: CentredRows, found: Spectrum, count: int) -> Spectrum:
+        """Keep as many of all axes as a named rule says."""
+        variances = found.values / rows.divisor
+        if self.n_components == "mle":
+            return found.first(minka(variances, count))
+        return found
+
+    def plan(self, X: ArrayLike | Source, sample_weight: ArrayLike | None = None) -> Plan:
+        """Return how `fit` would go about these rows, and what it would cost.
+
+        Parameters
+        ----------
+        X : (n, d) array or `Source`; only its shape and dtype are looked at.
+        sample_weight : (n,) array, optional
+
+        Returns
+        -------
+        Plan
+            It prints as a table: solver, reason, passes, operations, memory, seconds. The speed
+            of the machine is measured once a process, in about 0.1 s.
+
+        Raises
+        ------
+        ValueError
+            If parameters are out of range, or nothing fits in ``max_memory``.
+
+        Examples
+        --------
+        >>> PCA(5).plan(np.zeros((1000, 20))).solver
+        'lapack'
+        """
+        self._check_parameters()
+        source = as_source(X)
+        size, features = source.shape
+        weights = None if sample_weight is None else as_weights(sample_weight, size or 0)
+        if size is not None:
+            self._number(rows_meant(size, weights, self.mean is not None), features)
+        return plan(self._task(source, weights), rates=measured(),
+                    memory=as_bytes(self.max_memory, "max_memory"))
 
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""
@@ -153,6 +274,8 @@ class PCA(LinearEstimator):
             "n_oversamples": (whole(self.n_oversamples, 1), "an integer of at least 1"),
             "iterated_power": (self.iterated_power == "auto" or whole(self.iterated_power, 0),
                                "'auto' or an integer of at least 0"),
+            "certificate": (self.certificate in ("auto", True, False, "residual", "proof"),
+                            "'auto', 'proof', 'residual', True or False"),
             "power_iteration_normalizer": (
                 self.power_iteration_normalizer in ("auto", "QR", "LU", "none"),
                 "'auto', 'QR', 'LU' or 'none'"),
@@ -165,7 +288,7 @@ class PCA(LinearEstimator):
         if wanted is None:
             return most - (solver == "arpack"), None
         if isinstance(wanted, str) and wanted == "mle":
-            if solver in ITERATIVE:
+            if ALIASES.get(solver, solver) in ITERATIVE:
                 raise ValueError(f"n_components='mle' cannot be a string with "
                                  f"svd_solver='{solver}'; use 'lapack' or 'svd'.")
             if count < features:
@@ -173,7 +296,7 @@ class PCA(LinearEstimator):
                                  f"n_features; got {count} and {features}.")
             return most, None
         if whole(wanted, 0):
-            least = int(solver in ITERATIVE)
+            least = int(ALIASES.get(solver, solver) in ITERATIVE)
             if not least <= wanted <= most:
                 raise ValueError(
                     f"n_components={wanted} must be between {least} and min(n_samples, "
@@ -200,7 +323,7 @@ class PCA(LinearEstimator):
             warnings.warn(f"{constant.size} constant column(s) ({shown}) cannot be scaled to unit "
                           "deviation; they are divided by 1 and add nothing.", UserWarning, 5)
 
-    def _model(self, rows: CentredRows, found: Spectrum, engine: str, count: int) -> LinearModel:
+    def _model(self, rows: CentredRows, found: Spectrum, way: Plan, count: int) -> LinearModel:
         """Turn eigenvalues of the scatter into a model."""
         features, axes = rows.mean.size, len(found.values)
         left_out = found.left_out / rows.divisor
@@ -216,184 +339,26 @@ class PCA(LinearEstimator):
             count=count,
             left_out=left_out,
             scale=None if rows.scale is None else np.ldexp(rows.scale, -rows.exponent),
-            whiten=_whitening(self.whiten),
+            whiten=whitening(self.whiten),
             exponent=0 if self.standardize else rows.exponent,
             feature_names=None if names is None else tuple(map(str, names)),
-            report=self._report(rows, found, engine, count))
+            report=self._report(rows, found, way, count))
 
-    def _report(self, rows: CentredRows, found: Spectrum, engine: str, count: int
+    def _report(self, rows: CentredRows, found: Spectrum, way: Plan, count: int
                 ) -> dict[str, Any]:
-        side = "fewer rows than features" if rows.wide else "rows at least as many as features"
-        reason = "as asked" if engine == "svd" else side
-        if self.svd_solver in ITERATIVE:
-            reason = f"{self.svd_solver} is answered exactly by lapack in this version; {side}"
-        return {
-            "solver": engine, "asked_for": self.svd_solver, "reason": reason,
+        reason = way.reason
+        if found.reason:
+            reason = f"{found.solver} took over from {way.solver}: {found.reason}; {reason}"
+        report = {
+            "solver": found.solver, "asked_for": self.svd_solver, "reason": reason,
             "method": found.method, "passes": 1 + found.passes, "rows": count,
             "features": rows.mean.size, "components": len(found.values), "rank": found.rank,
             "weight": rows.weight, "divisor": rows.divisor, "dtype": str(rows.source.dtype),
             "variance_error": float(times_power(found.error / rows.divisor, -2 * rows.exponent)),
         }
-
-    def _replace(self, name: str, value: Any) -> None:
-        """Set one part of the model by hand, as scikit-learn's attributes allow."""
-        model = vars(self).get("model_")
-        if name == "mean" and model is None:
-            mean = np.asarray(value, dtype=np.float64)
-            model = LinearModel(mean, np.zeros((0, mean.size)), np.zeros(0))
-        elif name == "components":
-            axes = np.asarray(value)
-            if model is None:
-                model = LinearModel(np.zeros(axes.shape[1]), axes, np.zeros(len(axes)))
-            elif len(axes) != len(model.variances):
-                model = replace(model, components=axes, variances=np.zeros(len(axes)))
-        elif model is None:
-            raise AttributeError(f"set components_ and mean_ before {name}.")
-        self.model_ = replace(model, rank=-1, whiten=_whitening(self.whiten), **{name: value})
-
-    def _squared_units(self, variances: Any) -> Any:
-        return times_power(variances, -2 * self.model_.exponent)
-
-    @property
-    def components_(self) -> AnyArray:
-        """Axes, (k, d) orthonormal rows."""
-        return self.model_.components
-
-    @components_.setter
-    def components_(self, value: ArrayLike) -> None:
-        self._replace("components", value)
-
-    @property
-    def mean_(self) -> FloatArray:
-        """Centre, (d,)."""
-        return self.model_.mean
-
-    @mean_.setter
-    def mean_(self, value: ArrayLike) -> None:
-        self._replace("mean", value)
-
-    @property
-    def explained_variance_(self) -> FloatArray:
-        """Variances along the axes, (k,), descending, squared units of the (scaled) input."""
-        variances: FloatArray = self._squared_units(self.model_.variances)
-        return variances
-
-    @explained_variance_.setter
-    def explained_variance_(self, value: ArrayLike) -> None:
-        self._replace("variances", value)
-
-    @property
-    def noise_variance_(self) -> float:
-        """Mean variance of the min(n, d) - k axes left out; 0 if there are none."""
-        return float(self._squared_units(self.model_.noise_variance))
-
-    @noise_variance_.setter
-    def noise_variance_(self, value: float) -> None:
-        self._replace("noise_variance", value)
-
-    @property
-    def explained_variance_ratio_(self) -> FloatArray:
-        """Shares of the total variance, (k,); 0 for constant data."""
-        total = self.model_.total_variance
-        return self.model_.variances / (total if total > 0 else 1.0)
-
-    @property
-    def singular_values_(self) -> FloatArray:
-        """Singular values of the centred rows, (k,), descending."""
-        return self.model_.deviations * math.sqrt(self.report_["divisor"])
-
-    @property
-    def total_variance_(self) -> float:
-        """Variance along all axes, kept or not."""
-        return float(self._squared_units(self.model_.total_variance))
-
-    @property
-    def scale_(self) -> FloatArray | None:
-        """Standard deviations that columns are divided by, (d,), or None."""
-        return self.model_.scale
-
-    @property
-    def rank_(self) -> int:
-        """Kept axes that vary by more than rounding."""
-        return self.model_.rank
-
-    @property
-    def n_components_(self) -> int:
-        """Number of axes kept."""
-        return len(self.model_.components)
-
-    @property
-    def n_samples_(self) -> int:
-        """Rows fitted; what the weights stand for if there were any."""
-        return self.model_.count
-
-    @property
-    def report_(self) -> Report:
-        """How the fit went; prints as a table."""
-        return Report(self.model_.report)
-
-    @property
-    def solver_used_(self) -> str:
-        """Solver that the fit used."""
-        return str(self.report_["solver"])
-
-    def reconstruction_error(self, X: ArrayLike, per_row: bool = False) -> Any:
-        """Return the squared distance of rows to their reconstruction from k axes.
-
-        Parameters
-        ----------
-        X : (n, d) rows.
-        per_row : bool, default False
-            Return one value a row, (n,), instead of the mean.
-
-        Returns
-        -------
-        float or ndarray
-            Squared input units. On the fitted rows the mean is the sum of the variances left
-            out times (n - 1) / n (exactly that sum with a known mean).
-        """
-        with self._rows(X) as rows:
-            return self.model_.reconstruction_error(rows, per_row)
-
-    def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Return the log-likelihood of each row, (n,), under probabilistic PCA.
-
-        O(d k) a row, no d x d matrix (Tipping & Bishop 1999). -inf with a RuntimeWarning if the
-        model is singular: no noise is left and the rank is below d.
-        """
-        with self._rows(X) as rows:
-            return self.model_.log_likelihood(rows)
-
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Return the mean log-likelihood of rows."""
-        return float(np.mean(self.score_samples(X)))
-
-    def get_covariance(self) -> FloatArray:
-        """Return the model's covariance (d, d), whitened or not; see `LinearModel.covariance`."""
-        check_is_fitted(self)
-        return self.model_.covariance()
-
-    def get_precision(self) -> FloatArray:
-        """Return the inverse of ``get_covariance()``; see `LinearModel.precision`."""
-        check_is_fitted(self)
-        return self.model_.precision()
-
-    def loadings(self, as_frame: bool = False) -> Any:
-        """Return how features and axes go together: components times deviations, (d, k).
-
-        With ``standardize=True`` these are correlations. `as_frame` labels them by feature and
-        axis in a pandas DataFrame.
-        """
-        check_is_fitted(self)
-        values = (self.components_ * self.model_.deviations[:, None]).T
-        if not as_frame:
-            return values
-        features = self.model_.feature_names or [f"x{i}" for i in range(len(values))]
-        axes = [f"pca{i}" for i in range(values.shape[1])]
-        return import_module("pandas").DataFrame(values, index=features, columns=axes)
-
-
-def _whitening(whiten: Any) -> Whitening:
-    """Return the kind of whitening that the parameter names."""
-    kind: Whitening = "pca" if whiten is True else whiten
-    return kind
+        if found.residual is not None:
+            report |= {"columns": found.columns, "residual": found.residual,
+                       "converged": found.converged}
+        if found.certificate is not None:
+            report["certificate"] = found.certificate.times(1 / rows.divisor).as_dict()
+        return report

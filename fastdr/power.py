@@ -1,4 +1,4 @@
-"""The power method on a block: subspace iteration with a shift that rises as it converges."""
+"""The power method on a block: subspace iteration, with a shift that rises or for a few steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.random import Generator
 
-from fastdr.actions import Action
+from fastdr.actions import Action, images
 from fastdr.lanczos import (
     BLOCK,
     Callback,
@@ -57,3 +57,35 @@ def power(action: Action, count: int, *, tol: float, rng: Generator,
     following = float(values[count]) if count < len(values) else -math.inf
     return Ritz(values[:count], np.ascontiguousarray(rows[:count]), residuals,
                 joint_norm(left[:count]), following, scale, done, action.columns - began, 0)
+
+
+def randomized(action: Action, count: int, *, tol: float, rng: Generator,
+               start: FloatArray | None = None, callback: Callback | None = None,
+               oversamples: int = 10, steps: int = 7) -> Ritz:
+    """Return `count` approximate eigenpairs after `steps` products with a random block.
+
+    The range finder of Halko, Martinsson & Tropp (2011), made orthonormal after each product,
+    with a last Rayleigh-Ritz step: for C = A'A the same as their algorithm 4.4 with `steps`
+    power iterations. Nothing makes it accurate; the residuals tell what it reached.
+    """
+    rows = rng.standard_normal((min(action.size, count + oversamples), action.size))
+    if start is not None:
+        rows = np.concatenate([start, rows])[:max(len(rows), len(start))]
+    began = action.columns
+    with blas_limit(1):
+        for _ in range(steps + 1):
+            rows = np.ascontiguousarray(np.linalg.qr(rows.T)[0].T)
+            rows = images(action, rows)
+        rows = np.ascontiguousarray(np.linalg.qr(rows.T)[0].T)
+        following = -math.inf
+        values, rows, moved = rayleigh_ritz(action, rows)
+        if count < len(values):
+            following = float(values[count])
+        moved[:count] -= values[:count, None] * rows[:count]
+        residuals = np.linalg.norm(moved[:count], axis=1)
+        if callback is not None:
+            callback(action.columns - began, values[:count], residuals)
+        scale = float(np.abs(values).max())
+        return Ritz(values[:count], np.ascontiguousarray(rows[:count]), residuals,
+                    joint_norm(moved[:count]), following, scale,
+                    converged(residuals, tol, action.size, scale), action.columns - began, 0)

@@ -21,10 +21,10 @@ from scipy.linalg.lapack import dgejsv, dgeqrf, dsyevd, dtrcon
 
 from fastdr.bases import completed, null_axes, orthonormalise
 from fastdr.centring import CentredRows, in_double, refined, whole_array
+from fastdr.certificate import EPS, Certificate, judged, slack
 from fastdr.operators import gram
 from fastdr.validation import FloatArray
 
-EPS = float(np.finfo(np.float64).eps)
 RTOL, SINGLE_RTOL = 1e-6, 1e-5  # wanted relative accuracy of a variance, float64 and float32 data
 SMALL = 1 << 21  # entries that one dense QR takes whole
 DIVIDE = 2048  # order up to which divide and conquer may have its two squares of workspace
@@ -40,7 +40,10 @@ class Spectrum:
     ``values`` (k,) eigenvalues of the scatter, descending, not negative; ``vectors`` (k, d)
     orthonormal rows; ``left_out`` sum of all other eigenvalues; ``total`` the trace; ``error``
     bound on the rounding error of each value; ``rank`` number of values whose root exceeds
-    max(n, d) eps times the largest root; ``method`` and ``passes`` (reads after the first).
+    max(n, d) eps times the largest root; ``method`` and ``passes`` (reads after the first);
+    ``solver`` that found them, ``reason`` if it is not the one asked for; of an iteration the
+    ``columns`` multiplied, the largest ``residual`` and whether it ``converged``; ``certificate``
+    of the values, if one was asked for and there is a matrix.
     """
 
     values: FloatArray
@@ -51,12 +54,19 @@ class Spectrum:
     rank: int
     method: str
     passes: int
+    solver: str = "lapack"
+    reason: str = ""
+    columns: int = 0
+    residual: float | None = None
+    converged: bool = True
+    certificate: Certificate | None = None
 
     def first(self, count: int) -> Spectrum:
         """Return the first `count` axes."""
         left_out = self.left_out + float(self.values[count:].sum())
+        told = None if self.certificate is None else self.certificate.first(count)
         return replace(self, values=self.values[:count], vectors=self.vectors[:count],
-                       left_out=left_out, rank=min(self.rank, count))
+                       left_out=left_out, rank=min(self.rank, count), certificate=told)
 
 
 @dataclass(frozen=True)
@@ -70,8 +80,11 @@ class _Tall:
     null: FloatArray | None = None
 
 
+Square = tuple[_Tall, FloatArray]
+
+
 @dataclass(frozen=True)
-class _Axes:
+class Axes:
     """Eigenvalues (r,) and unit rows (r, size) of a tall matrix's Gram matrix."""
 
     values: FloatArray
@@ -82,40 +95,62 @@ class _Axes:
     relative: bool = False  # each value is accurate relative to itself
 
 
-def lapack(rows: CentredRows, components: int, choose: Choice | None = None) -> Spectrum:
+def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
+           prove: bool | None = None, square: Square | None = None) -> Spectrum:
     """Return `components` axes by LAPACK's symmetric eigensolver, checked.
 
     `choose`, if given, picks the number of components from all eigenvalues (padded with zeros
     to `components`). A value counts as accurate above (4 + sqrt(p)) eps values[0] / 1e-6, p the
-    order of the matrix (float32 arithmetic: `_single_error` trace / 1e-5). If a wanted one lies
+    order of the matrix (float32 arithmetic: `single_error` trace / 1e-5). If a wanted one lies
     below, the scatter is summed again in float64 and then the rows are factored (`_factored`).
-    O(n d min(n, d)), usually no further pass.
+    `prove` True adds a certificate, False one of residuals alone.
+    `square` is what `upright` returned, if it was called. O(n d min(n, d)), usually no further
+    pass.
     """
-    tall, matrix = _upright(rows)
+    tall, matrix = square or upright(rows)
     diagonal = np.diagonal(matrix).copy()
-    values, vectors = _eigh(matrix, rows.bound if choose else min(rows.bound, components))
+    most = rows.bound if choose else min(rows.bound, components)
+    known = _eigh(matrix, most, keep=prove is True)
+    values, vectors = known[0][:most], known[1][:most]
     count = choose(_padded(values, components)) if choose else components
     error = slack(tall.size) * float(values.max(initial=0.0))
     if rows.single:
-        error = max(error, _single_error(rows) * rows.total)
-    axes = _Axes(values, vectors, "eig(gram)" if rows.wide else "eig(covariance)", error)
+        error = max(error, single_error(rows) * rows.total)
+    axes = Axes(values, vectors, "eig(gram)" if rows.wide else "eig(covariance)", error)
     least = values[min(count, rows.bound) - 1] if min(count, rows.bound) else math.inf
     if least <= error / (SINGLE_RTOL if rows.single else RTOL):
         if not tall.rereadable:
             axes = replace(axes, method=axes.method + ", small variances uncertain")
         elif rows.single:
-            better = lapack(in_double(rows), components, choose)
+            better = lapack(in_double(rows), components, choose, prove)
             return replace(better, passes=better.passes + 1)
         else:
             _restore(matrix, diagonal)
             rows = refined(rows)
             axes = _factored(_tall(rows), matrix, axes)
+            known = axes.values, axes.vectors
             if choose:
                 count = choose(_padded(axes.values[:rows.bound], components))
-    return _finish(rows, tall, axes, count)
+    told = None
+    if prove is not None and min(count, rows.bound):
+        if not prove:
+            _restore(matrix, diagonal)
+        told = _told(rows, matrix, known, axes.error, count, prove)
+    return finish(rows, tall, axes, count, told)
 
 
-def _single_error(rows: CentredRows) -> float:
+def _told(rows: CentredRows, matrix: FloatArray, known: tuple[FloatArray, FloatArray],
+          error: float, count: int, prove: bool) -> Certificate:
+    """Return the certificate of `count` axes of those known; if all are no proof is needed."""
+    values, vectors = known
+    wanted = min(count, rows.bound)
+    following = float(values[wanted]) if len(values) > wanted else -math.inf
+    judge = len(values) if prove and len(values) == len(matrix) else wanted
+    told = judged(matrix, values[:judge], vectors[:judge], following, error, prove)
+    return told.first(wanted).padded(count, error)
+
+
+def single_error(rows: CentredRows) -> float:
     """Error of a scatter summed from float32 panels, relative to its trace.
 
     Each panel of 256 is off by up to 1e-6, either way, so the errors of many average out: measured
@@ -125,7 +160,8 @@ def _single_error(rows: CentredRows) -> float:
     return 1e-6 / math.sqrt(max(1.0, summed / 256))
 
 
-def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None) -> Spectrum:
+def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None,
+           prove: bool | None = None) -> Spectrum:
     """Return `components` axes from the SVD of a triangular factor of the rows (TSQR).
 
     Small variances keep a relative accuracy of eps sqrt(values[0] / value). One further pass,
@@ -140,7 +176,10 @@ def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None) -> 
     factor = _triangle(tall) if rows.bound else np.zeros((0, tall.size))
     axes = _svd_axes(factor, "svd(R)", passes=1)
     count = choose(_padded(axes.values[:rows.bound], components)) if choose else components
-    return _finish(rows, tall, axes, count)
+    told = None
+    if prove is not None and min(count, rows.bound):
+        told = _told(rows, factor.T @ factor, (axes.values, axes.vectors), axes.error, count, prove)
+    return replace(finish(rows, tall, axes, count, told), solver="svd")
 
 
 def _tall(rows: CentredRows) -> _Tall:
@@ -154,7 +193,7 @@ def _tall(rows: CentredRows) -> _Tall:
     return _Tall(rows.blocks, size, rows.count, rows.source.rereadable)
 
 
-def _upright(rows: CentredRows) -> tuple[_Tall, FloatArray]:
+def upright(rows: CentredRows) -> tuple[_Tall, FloatArray]:
     """Return the upright matrix and its Gram matrix, which may be destroyed."""
     tall = _tall(rows)
     if rows.scatter is not None:
@@ -186,28 +225,25 @@ def _gram(tall: _Tall, vectors: FloatArray | None = None) -> FloatArray:
     return total
 
 
-def slack(order: int) -> float:
-    """Return the relative rounding error of a matrix of this `order` and its eigenvalues."""
-    return (4 + math.sqrt(order)) * EPS
-
-
 def _padded(values: FloatArray, size: int) -> FloatArray:
     """Return `values` with zeros behind, `size` in all."""
     return np.concatenate([values[:size], np.zeros(max(0, size - values.size))])
 
 
-def _eigh(matrix: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
-    """Return the `count` largest eigenvalues, descending, clipped at 0, and their unit rows.
+def _eigh(matrix: FloatArray, count: int, keep: bool = False) -> tuple[FloatArray, FloatArray]:
+    """Return the `count` largest eigenvalues and one or all more, descending, and their unit rows.
 
-    The upper triangle of `matrix` may be destroyed, see `_restore`.
+    They are clipped at 0. The upper triangle of `matrix` may be destroyed unless it is to be
+    kept, see `_restore`.
     """
     size, failed = len(matrix), 1
     if count == 0:
         return np.zeros(0), np.zeros((0, size))
+    count = size if size <= 12 * FEW else min(count + 1, size)
     if size <= 12 * FEW or (count > size // FEW and size <= DIVIDE):
         values, vectors, failed = dsyevd(matrix.T)
     if failed:
-        values, vectors = eigh(matrix.T, lower=True, overwrite_a=True, driver="evr",
+        values, vectors = eigh(matrix.T, lower=True, overwrite_a=not keep, driver="evr",
                                check_finite=False, subset_by_index=(size - count, size - 1))
     kept = slice(None, -count - 1, -1)
     return np.maximum(values[kept], 0.0), np.ascontiguousarray(vectors.T[kept])
@@ -220,7 +256,7 @@ def _restore(matrix: FloatArray, diagonal: FloatArray) -> None:
         matrix[row, row + 1:] = matrix[row + 1:, row]
 
 
-def _factored(tall: _Tall, matrix: FloatArray, axes: _Axes) -> _Axes:
+def _factored(tall: _Tall, matrix: FloatArray, axes: Axes) -> Axes:
     """Find all axes to the accuracy of a QR factorisation, the cheapest sound way.
 
     1. The Cholesky factor of the Gram matrix, if the matrix with unit diagonal is well
@@ -296,15 +332,15 @@ def _appended(factor: FloatArray, blocks: list[FloatArray]) -> FloatArray:
     return np.triu(packed[:size])
 
 
-def _svd_axes(factor: FloatArray, method: str, passes: int = 0, relative: bool = False) -> _Axes:
+def _svd_axes(factor: FloatArray, method: str, passes: int = 0, relative: bool = False) -> Axes:
     """Return the axes of a triangular factor."""
     if not factor.size:
-        return _Axes(np.zeros(0), np.zeros((0, factor.shape[1])), method, 0.0)
+        return Axes(np.zeros(0), np.zeros((0, factor.shape[1])), method, 0.0)
     sizes = np.sqrt(np.einsum("ij,ij->j", factor, factor))
     graded = relative or sizes.max() > GRADED * sizes.min()
     values, vectors = _jacobi(factor) if graded else _svd(factor)
     error = 2 * slack(factor.shape[1]) * float(values[0]) ** 2
-    return _Axes(values**2, vectors, method, error, passes, relative)
+    return Axes(values**2, vectors, method, error, passes, relative)
 
 
 def _svd(factor: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -332,30 +368,39 @@ def _jacobi(factor: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values * (work[0] / work[1]), vectors.T
 
 
-def _finish(rows: CentredRows, tall: _Tall, axes: _Axes, count: int) -> Spectrum:
-    """Cut to `count` axes in feature space, complete the basis, and find what is left out."""
+def finish(rows: CentredRows, tall: _Tall | None, axes: Axes, count: int,
+           told: Certificate | None = None) -> Spectrum:
+    """Cut to `count` axes in feature space, complete the basis, and find what is left out.
+
+    None for `tall`: the axes stand in feature space.
+    """
     values = axes.values[:min(count, rows.bound)]
     cut = max(rows.count, rows.mean.size) * EPS * math.sqrt(values.max(initial=0.0))
     rank = int(np.count_nonzero(np.sqrt(values) > cut))
     real = values.size if axes.relative else rank
     vectors = np.zeros((real, rows.mean.size))
-    if rows.wide:
+    if tall is None:
+        vectors[:] = axes.vectors[:real]
+    elif rows.wide:
         _back_project(tall, axes.vectors[:real], vectors)
     else:
         vectors[:, rows.squares > 0] = axes.vectors[:real]
-    passes, total = axes.passes + rows.wide + (rows.rest is not None), rows.total
+    back = rows.wide and tall is not None
+    passes, total = axes.passes + back + (rows.rest is not None), rows.total
     if axes.values.size >= rows.bound:
         left_out = float(axes.values[values.size:rows.bound].sum())
     else:
         left_out = total - float(values.sum())
-        doubt = _single_error(rows) / SINGLE_RTOL if rows.single else slack(tall.size) / RTOL
+        order = rows.mean.size if tall is None else tall.size
+        single = rows.single and tall is not None
+        doubt = single_error(rows) / SINGLE_RTOL if single else slack(order) / RTOL
         if left_out <= doubt * total and rows.source.rereadable:
-            left_out, passes = _residual(refined(rows), vectors), passes + 1
-    if count > real and not rows.wide and len(axes.vectors) == tall.size:
+            left_out, passes = residual(refined(rows), vectors), passes + 1
+    if count > real and tall and not rows.wide and len(axes.vectors) == tall.size:
         null = null_axes(rows.squares == 0, axes.vectors[real:], count - real)
         vectors = np.concatenate([vectors, null])
     return Spectrum(_padded(values, count), completed(vectors, count), max(left_out, 0.0), total,
-                    axes.error, rank, axes.method, passes)
+                    axes.error, rank, axes.method, passes, certificate=told)
 
 
 def _back_project(tall: _Tall, vectors: FloatArray, out: FloatArray) -> None:
@@ -369,7 +414,7 @@ def _back_project(tall: _Tall, vectors: FloatArray, out: FloatArray) -> None:
     orthonormalise(out)
 
 
-def _residual(rows: CentredRows, vectors: FloatArray) -> float:
+def residual(rows: CentredRows, vectors: FloatArray) -> float:
     """Return the weighted sum of squared distances of the rows from the span of `vectors`."""
     total, axes = 0.0, vectors[:, rows.squares > 0]
     for block in rows.blocks():

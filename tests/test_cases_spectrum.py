@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from reference import log_likelihood, principal
-from tolerance import assert_orthonormal, rounding
+from tolerance import assert_orthonormal, rounding, turned
 
 import fastdr
 
@@ -313,8 +313,10 @@ def test_c64_signs_follow_one_rule(wine, solver, floating, layout, stored, stand
     lead = np.argmax(np.abs(model.components_), axis=1)
     assert (model.components_[np.arange(3), lead] > 0).all()
     expected = fastdr.PCA(3, standardize=standardize).fit(wine).components_
-    np.testing.assert_allclose(model.components_, expected,
-                               atol=1e-10 if floating == "f8" else 1e-3)
+    near = 1e-10 if floating == "f8" else 1e-3
+    if solver == "power":
+        near += turned(model, fastdr.PCA(standardize=standardize).fit(wine).explained_variance_)
+    np.testing.assert_allclose(model.components_, expected, atol=near)
 
 
 def test_c64_ties_go_to_the_lowest_index(solver, floating):

@@ -23,7 +23,8 @@ from tolerance import rounding
 
 import fastdr
 from fastdr import LinearDiscriminantAnalysis as LDA
-from fastdr.solvers import RTOL, slack
+from fastdr.certificate import slack
+from fastdr.solvers import RTOL
 from fastdr.sources import BlockSource
 
 SOLVERS = ["auto", "svd", "lsqr", "eigen"]

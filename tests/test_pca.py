@@ -11,10 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
-from tolerance import assert_orthonormal, eigenvalue_error
+from tolerance import assert_orthonormal, eigenvalue_error, turned
 
 import fastdr
 from fastdr.dimension import fraction, minka, minka_evidence
+from fastdr.plan import ITERATIVE
 from fastdr.sources import BlockSource
 
 
@@ -31,7 +32,7 @@ def test_scikit_learn_finds_an_estimator_of_its_own_kind(parameters):
 @pytest.mark.parametrize("k", [None, 1, 10, 30, 0.5, 0.95, "mle"])
 @pytest.mark.parametrize("whiten", [False, True])
 def test_digits_agree_with_scikit_learn(digits, solver, k, whiten):
-    if k == "mle" and solver in {"lanczos", "randomized"}:
+    if k == "mle" and solver in ITERATIVE:
         with pytest.raises(ValueError, match="n_components='mle' cannot be a string"):
             fastdr.PCA(k, svd_solver=solver).fit(digits)
         return
@@ -47,7 +48,10 @@ def test_digits_agree_with_scikit_learn(digits, solver, k, whiten):
     np.testing.assert_allclose(ours.mean_, theirs.mean_, rtol=1e-14)
     assert_orthonormal(ours.components_)
     apart = min(kept, 55)  # gaps of the last few are small
-    np.testing.assert_allclose(ours.components_[:apart], theirs.components_[:apart], atol=1e-9)
+    near = 1e-9
+    if solver == "power":
+        near += turned(ours, ScikitPCA(svd_solver="full").fit(digits).explained_variance_)
+    np.testing.assert_allclose(ours.components_[:apart], theirs.components_[:apart], atol=near)
     if kept < 60 and not whiten:
         np.testing.assert_allclose(ours.score(digits), theirs.score(digits), rtol=1e-10)
 
@@ -83,7 +87,7 @@ def test_a_known_mean_has_divisor_n(iris, solver):
     np.testing.assert_allclose(model.explained_variance_, values, rtol=1e-12)
     np.testing.assert_array_equal(model.mean_, mean)
     for k in range(5):
-        model = fastdr.PCA(k if solver not in {"lanczos", "randomized"} else max(k, 1), mean=mean,
+        model = fastdr.PCA(k if solver not in ITERATIVE else max(k, 1), mean=mean,
                            svd_solver=solver).fit(iris)
         np.testing.assert_allclose(model.reconstruction_error(iris), model.model_.left_out,
                                    rtol=1e-10, atol=1e-13)
@@ -115,24 +119,24 @@ def test_useless_weights_are_refused(weights, words):
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("whiten", "cholesky"), ("svd_solver", "power"), ("svd_solver", "gpu"), ("tol", -1.0),
-    ("n_oversamples", 0), ("iterated_power", -1), ("power_iteration_normalizer", "SVD")])
+    ("whiten", "cholesky"), ("svd_solver", "gpu"), ("certificate", "full"), ("tol", -1.0),
+    ("max_memory", "a lot"), ("n_oversamples", 0), ("iterated_power", -1),
+    ("power_iteration_normalizer", "SVD")])
 def test_parameters_out_of_range_are_named(iris, name, value):
     with pytest.raises(ValueError, match=f"{name}={value!r} is not allowed; it must be"):
         fastdr.PCA(**{name: value}).fit(iris)
 
 
 def test_allowed_solvers_are_listed(iris):
-    with pytest.raises(ValueError, match="auto, lapack, svd, lanczos, randomized, full, cov"):
-        fastdr.PCA(svd_solver="power").fit(iris)
+    with pytest.raises(ValueError, match="auto, lapack, svd, lanczos, power, randomized, full, c"):
+        fastdr.PCA(svd_solver="gpu").fit(iris)
 
 
 @pytest.mark.parametrize(("asked", "used", "words"), [
     ("auto", "lapack", "rows at least as many"), ("svd", "svd", "as asked"),
     ("full", "svd", "as asked"), ("covariance_eigh", "lapack", "rows at least"),
-    ("arpack", "lapack", "arpack is answered exactly by lapack"),
-    ("lanczos", "lapack", "lanczos is answered exactly by lapack"),
-    ("randomized", "lapack", "randomized is answered exactly by lapack")])
+    ("arpack", "lanczos", "as asked"), ("lanczos", "lanczos", "as asked"),
+    ("power", "power", "as asked"), ("randomized", "randomized", "as asked")])
 def test_the_report_says_what_was_done(iris, asked, used, words):
     model = fastdr.PCA(2, svd_solver=asked).fit(iris)
     assert model.solver_used_ == model.report_["solver"] == used

@@ -69,3 +69,14 @@ def merge_error(found, merges=1):
     relative = merges * np.finfo(np.float64).eps * np.outer(size, size) / found.weight
     crossed = np.outer(slip, size)
     return relative + crossed + crossed.T + found.weight * np.outer(slip, slip)
+
+
+def turned(model, variances):
+    """Largest angle by which the residual of an iteration may have turned an axis.
+
+    Davis and Kahan: residual over the gap to the nearest of all `variances`.
+    """
+    if "residual" not in model.report_:
+        return 0.0
+    gaps = -np.diff(np.append(variances, -variances[0]))[:model.n_components_]
+    return 2 * model.report_["residual"] * variances[0] / min(gaps)

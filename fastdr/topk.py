@@ -1,0 +1,244 @@
+"""A few principal axes by iteration: from the scatter, or from the rows without forming it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from fastdr.actions import Action, MatrixAction
+from fastdr.centring import CentredRows, centred_rows, in_double
+from fastdr.certificate import Certificate, certificate, doubt_of, proved, slack
+from fastdr.dimension import fraction
+from fastdr.lanczos import Callback, Ritz, lanczos, rounding
+from fastdr.operators import gram_apply
+from fastdr.power import power, randomized
+from fastdr.solvers import (
+    RTOL,
+    SINGLE_RTOL,
+    Axes,
+    Choice,
+    Spectrum,
+    Square,
+    finish,
+    lapack,
+    single_error,
+    upright,
+)
+from fastdr.sources import ArraySource
+from fastdr.validation import AnyArray, FloatArray
+
+TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
+SKETCH_TOL = 1e-4  # the same for the randomized method
+SINGLE_TOL = 1e-6  # residual from which float32 arithmetic will do
+SHARP = {8: 1e-4, 4: 1e-3}  # the same relative to the smallest wanted eigenvalue
+ROUGH = 1e-2  # the same while the number of axes is being sought
+FEW, MANY = 8, 0.15  # axes to seek first, and the part of all beyond which LAPACK is faster
+MAX_COLUMNS = {"lanczos": 300, "power": 3000, "randomized": math.inf}  # that an axis may cost
+
+
+@dataclass
+class RowsAction:
+    """C = A'A of the centred, scaled, weighted rows A, never formed; one read for 8 columns."""
+
+    rows: CentredRows
+    dtype: np.dtype[Any]
+    size: int = field(init=False)
+    exponent: int = 0
+    columns: int = 0
+    passes: int = 0
+
+    def __post_init__(self) -> None:
+        """Take the order from the columns, and the size of the numbers from the trace."""
+        self.size = self.rows.mean.size
+        total = self.rows.total
+        self.exponent = math.frexp(total)[1] if total else 0
+
+    def __call__(self, rows: AnyArray) -> AnyArray:
+        """Return the images of `rows` (b, d)."""
+        self.columns += len(rows)
+        self.passes += math.ceil(len(rows) / (64 // rows.itemsize))
+        data, given = self.rows, np.ldexp(rows, -self.exponent)
+        if isinstance(data.source, ArraySource) and data.weights is None and not data.exponent:
+            return gram_apply(data.source.array, given.T, data.mean, data.scale).T
+        varying = data.squares > 0
+        inner = given[:, varying].astype(np.float64)
+        total = np.zeros_like(inner)
+        for block in data.blocks():
+            total += (block @ inner.T).T @ block
+        images = np.zeros(rows.shape)
+        images[:, varying] = total
+        return images.astype(rows.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """How to iterate.
+
+    ``method`` "lanczos", "power" or "randomized"; ``tol`` largest residual relative to the
+    largest eigenvalue, 0 for the default; ``budget`` columns after which LAPACK takes over,
+    infinite if it shall not; ``start`` (j, d) rows to begin with; ``prove`` as for `lapack`;
+    ``oversamples`` and ``steps`` of the randomized method.
+    """
+
+    rng: Generator
+    method: str = "lanczos"
+    tol: float = 0.0
+    budget: float = math.inf
+    start: FloatArray | None = None
+    callback: Callback | None = None
+    prove: bool | None = None
+    oversamples: int = 10
+    steps: int = 7
+
+    def solve(self, action: Action, count: int, tol: float, start: FloatArray | None) -> Ritz:
+        """Return `count` eigenpairs."""
+        if self.method == "randomized":
+            return randomized(action, count, tol=tol, rng=self.rng, start=start,
+                              callback=self.callback, oversamples=self.oversamples,
+                              steps=self.steps)
+        most = self.budget - action.columns
+        if self.budget == math.inf:
+            most = MAX_COLUMNS[self.method] * (count + 8)
+        method = power if self.method == "power" else lanczos
+        return method(action, count, tol=tol, rng=self.rng, start=start, budget=most,
+                      callback=self.callback)
+
+
+def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool = False,
+              share: float | None = None) -> Spectrum:
+    """Return `components` axes by iteration, or as few as exceed a `share` of the variance.
+
+    `read` iterates on the rows, one pass for each few columns; else on the scatter or the Gram
+    matrix. LAPACK answers instead, as ``reason`` then says, if all axes are wanted, if the wanted
+    values reach down to the rounding of a scatter, where only a QR factorisation of the rows
+    tells them apart, and if the columns of the budget did not do.
+    """
+    choose: Choice | None = None
+    if share is not None:
+        choose = partial(fraction, total=rows.total, divisor=rows.divisor, share=share)
+    square = None if read else upright(rows)
+    exactly = partial(_exactly, rows, components, choose, how.prove, square)
+    most = min(components, rows.bound)
+    if most == 0 or (share is None and components > rows.bound):
+        return exactly("every axis that varies is wanted")
+    tall, matrix = square or (None, None)
+    action, start = _action(rows, matrix, how.tol), _start(rows, how, matrix)
+    if share is not None:
+        start = _searched(action, most, how, share * math.ldexp(rows.total, -action.exponent))
+        if start is None:
+            return exactly("so many axes are needed that LAPACK is faster")
+        most = len(start)
+    found = _unscaled(_sharp(action, most, how, start), action.exponent)
+    error = slack(action.size) * found.scale
+    if rows.single and matrix is not None:
+        error = max(error, single_error(rows) * rows.total)
+    uncertain = found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL)
+    if uncertain and rows.single and rows.source.rereadable:
+        better = iterative(in_double(rows, matrix is not None), components, how, read=read,
+                           share=share)
+        return replace(better, passes=better.passes + 1)
+    if uncertain:
+        return exactly("wanted variances reach down to the rounding of the scatter")
+    if not found.converged and how.budget < math.inf:
+        return exactly("the iteration did not converge in the time that LAPACK takes")
+    count = most if choose is None else choose(found.values)
+    doubt = error + float(found.residuals.max())
+    if share is not None and not _settled(found.values, count, share * rows.total, doubt):
+        return exactly("the share lies within rounding of that of some number of axes")
+    told = None if how.prove is None else _told(matrix, found, error, how.prove).first(count)
+    where = "rows" if matrix is None else "gram" if rows.wide else "covariance"
+    axes = Axes(found.values, found.vectors, f"{how.method}({where})", error,
+                action.passes if isinstance(action, RowsAction) else 0)
+    return replace(finish(rows, tall, axes, count, told), solver=how.method,
+                   columns=action.columns, converged=found.converged,
+                   residual=float(found.residuals.max()) / found.scale)
+
+
+def _exactly(rows: CentredRows, components: int, choose: Choice | None, prove: bool | None,
+             square: Square | None, reason: str) -> Spectrum:
+    """Return the axes by LAPACK, from the scatter if it was formed, else after forming it."""
+    if square is not None or rows.wide:
+        return replace(lapack(rows, components, choose, prove, square), reason=reason)
+    again = centred_rows(rows.source, rows.weights, mean=None if rows.estimated else
+                         np.ldexp(rows.mean, -rows.exponent), standardize=rows.scale is not None)
+    found = lapack(again, components, choose, prove)
+    return replace(found, passes=found.passes + 1, reason=reason)
+
+
+def _action(rows: CentredRows, matrix: FloatArray | None, tol: float) -> Action:
+    """Return the action of the matrix if there is one, else of the rows."""
+    if matrix is None:
+        single = rows.single and not 0 < tol < SINGLE_TOL
+        return RowsAction(rows, np.dtype(np.float32 if single else np.float64))
+    return MatrixAction(matrix, matrix.dtype, math.frexp(rows.total)[1])
+
+
+def _start(rows: CentredRows, how: Iteration, matrix: FloatArray | None) -> FloatArray | None:
+    """Return the axes to begin with in the space of the iteration, None if there are none."""
+    if how.start is None or (rows.wide and matrix is not None):
+        return None
+    return how.start if matrix is None else how.start[:, rows.squares > 0]
+
+
+def _unscaled(found: Ritz, exponent: int) -> Ritz:
+    """Return the same in the units of the rows."""
+    values, residuals = np.ldexp(found.values, exponent), np.ldexp(found.residuals, exponent)
+    spread, following, scale = np.ldexp([found.spread, found.next, found.scale], exponent).tolist()
+    return replace(found, values=values, residuals=residuals, spread=spread, next=following,
+                   scale=scale)
+
+
+def _sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) -> Ritz:
+    """Iterate until the smallest wanted value is accurate too, where the tolerance is ours.
+
+    An error of a value is about its residual squared over the gap; relative to the largest value
+    that may be nothing, and yet be much to a value far smaller.
+    """
+    tol, item = how.tol or TOL[action.dtype.itemsize], action.dtype.itemsize
+    if how.method == "randomized":
+        return how.solve(action, count, how.tol or SKETCH_TOL, start)
+    found = how.solve(action, count, tol, start)
+    sharper = SHARP[item] * float(found.values[-1]) / found.scale
+    worst = float(found.residuals.max()) / found.scale
+    if how.tol or not found.converged or worst <= sharper:
+        return found
+    if item == 4 and sharper < SINGLE_TOL:
+        action.dtype = np.dtype(np.float64)
+    return how.solve(action, count, max(sharper, rounding(action.size)), found.vectors)
+
+
+def _searched(action: Action, most: int, how: Iteration, target: float) -> FloatArray | None:
+    """Return axes whose values sum to more than `target`; None if LAPACK had better do it.
+
+    Ritz values are lower bounds, so a rough iteration is enough to know that they suffice.
+    """
+    count, start = min(FEW, most), None
+    while True:
+        found = how.solve(action, count, ROUGH, start)
+        enough = np.cumsum(found.values) > target
+        if enough.any():
+            return found.vectors[:int(np.argmax(enough)) + 1]
+        if count == most or count > MANY * action.size or action.columns >= how.budget:
+            return None
+        count, start = min(2 * count, most), found.vectors
+
+
+def _settled(values: FloatArray, count: int, target: float, doubt: float) -> bool:
+    """Tell whether `count` values sum to more than `target` and fewer do not, whatever rounds."""
+    sums = np.cumsum(values)
+    less = sums[count - 2] if count > 1 else -math.inf
+    return bool(less + count * doubt < target < sums[count - 1] - count * doubt)
+
+
+def _told(matrix: FloatArray | None, found: Ritz, error: float, prove: bool) -> Certificate:
+    """Return the certificate, with a proof if there is a matrix and it is asked for."""
+    if matrix is not None and prove:
+        return proved(matrix, found.values, found.vectors, found.residuals, found.spread,
+                      found.next, error, definite=True)
+    doubt = doubt_of(found.vectors.shape[1], found.scale) + error
+    return certificate(found.values, found.residuals, found.spread, doubt, None, "none")
