@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastdr.eigen import certify as certify
     from fastdr.eigen import eigsh as eigsh
     from fastdr.incremental import IncrementalPCA as IncrementalPCA
+    from fastdr.inputs import open_rows as open_rows
     from fastdr.models import LinearModel as LinearModel
     from fastdr.operators import project as project
     from fastdr.operators import reconstruct as reconstruct
@@ -44,8 +45,9 @@ _HOME = {
     "LinearModel": "models", "Moments": "statistics", "PCA": "pca", "SolverInfo": "eigen",
     "Subspace": "subspace", "certify": "eigen", "covariance": "statistics", "eigsh": "eigen",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
-    "num_threads": "threads", "project": "operators", "reconstruct": "operators",
-    "reconstruction_error": "operators", "set_num_threads": "threads",
+    "num_threads": "threads", "open_rows": "inputs", "project": "operators",
+    "reconstruct": "operators", "reconstruction_error": "operators",
+    "set_num_threads": "threads",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

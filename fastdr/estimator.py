@@ -6,16 +6,25 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, Self, TypeGuard
+from dataclasses import replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from tqdm.auto import tqdm
 
-from fastdr.sources import ArraySource, BlockSource, Source
-from fastdr.validation import AnyArray, FloatArray, as_matrix, as_weights, raise_not_finite
+from fastdr.inputs import is_opened, open_rows
+from fastdr.progress import with_progress as with_progress
+from fastdr.sources import ArraySource, Source
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    as_weights,
+    raise_not_finite,
+    rows_named,
+)
 
 PICKLE_FORMAT = 1
 WIDTH = 80
@@ -74,7 +83,7 @@ class ModelEstimator(
 
         Parameters
         ----------
-        X : (n, d) array, frame or `Source`
+        X : (n, d) array, frame, or what `fastdr.open_rows` returns or takes, but for paths
             Finite real rows of any layout and dtype; never modified, never copied as a whole.
         y : ignored
         sample_weight : (n,) array, optional
@@ -97,18 +106,42 @@ class ModelEstimator(
                       sample_weight: ArrayLike | None = None) -> AnyArray:
         """Fit to `X` and return its scores, bit for bit those of ``fit(X).transform(X)``."""
         source = self._fit_rows(X, sample_weight)
-        if not isinstance(source, ArraySource):
-            raise TypeError("fit_transform needs an array; fit the source, then transform its "
-                            "blocks.")
-        return self.model_.transform(source.array)
+        if isinstance(source, ArraySource):
+            return self.model_.transform(source.array)
+        if not source.rereadable:
+            raise TypeError("fit_transform reads the rows twice, but these can be read once only.")
+        return self._scores(source)
 
     def transform(self, X: ArrayLike) -> AnyArray:
         """Return the scores of rows (n, d) as (n, n_components), in the working dtype of `X`.
 
-        Raises NotFittedError before ``fit``, ValueError for a wrong number of features or NaN.
+        Rows may come from wherever ``fit`` takes them. Raises NotFittedError before ``fit``,
+        ValueError for a wrong number of features or NaN.
         """
+        if is_opened(X):
+            return self._scores(open_rows(X))
         with self._rows(X) as rows:
             return self.model_.transform(rows)
+
+    def _scores(self, source: Source) -> AnyArray:
+        """Return the scores of all blocks of a source after checking its features."""
+        check_is_fitted(self)
+        features, names = source.shape[1], self._names()
+        if features != self.n_features_in_:
+            raise ValueError(f"X has {features} features, but {type(self).__name__} is expecting "
+                             f"{self.n_features_in_} features as input.")
+        if names is not None and source.columns is not None and source.columns != names:
+            raise ValueError("The feature names should match those that were passed during fit: "
+                             f"{names}.")
+        scores, row = [], 0
+        for block in source.blocks():
+            if len(block):
+                with rows_named(block, source.columns, row):
+                    scores.append(self.model_.transform(block))
+            row += len(block)
+        if not scores:
+            raise ValueError("Found no rows: the source is empty.")
+        return np.concatenate(scores)
 
     def inverse_transform(self, X: ArrayLike) -> AnyArray:
         """Return the rows (n, d) that scores `X` stand for; the inverse of ``transform``.
@@ -130,7 +163,7 @@ class ModelEstimator(
                        else as_weights(np.asarray(sample_weight), rows or 0))
             with self._named(source):
                 model = (fitted or self._fitted)(source, weights)
-            self.model_ = model
+            self.model_ = model if source.rereadable else _read_once(model)
         except BaseException:
             self.__dict__ = before
             raise
@@ -138,12 +171,13 @@ class ModelEstimator(
 
     def _source(self, X: Any) -> Source:
         """Return the rows to fit as a source; remember the number and names of features."""
-        if _is_source(X):
+        if is_opened(X):
+            source = open_rows(X)
             self.__dict__.pop("feature_names_in_", None)
-            self.n_features_in_ = X.shape[1]
-            if X.columns is not None:
-                self.feature_names_in_ = np.array(X.columns, dtype=object)
-            return X
+            self.n_features_in_ = source.shape[1]
+            if source.columns is not None:
+                self.feature_names_in_ = np.array(source.columns, dtype=object)
+            return source
         array = self._array(X)
         if type(X) is np.ndarray:  # what validate_data does for it, without 0.1 ms of detection
             self.__dict__.pop("feature_names_in_", None)
@@ -223,25 +257,14 @@ class ModelEstimator(
         super().__setstate__({**defaults, **state})
 
 
+def _read_once(model: Any) -> Any:
+    """Return the model with a word on its source in the report."""
+    if not hasattr(model, "report"):
+        return model
+    return replace(model, report={**model.report, "source": "read once, cannot be read again"})
+
+
 def _labelled(X: Any, array: AnyArray) -> Any:
     """Return `X`, or its values if names are given twice and so name nothing."""
     names = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
     return X if len(set(names)) == len(names) else array
-
-
-def _is_source(X: Any) -> TypeGuard[Source]:
-    return hasattr(X, "blocks") and hasattr(X, "rereadable")
-
-
-def with_progress(source: Source, description: str) -> Source:
-    """Return `source` with a bar on stderr for every pass over its blocks."""
-    rows, features = source.shape
-
-    def blocks() -> Iterator[AnyArray]:
-        with tqdm(total=rows, desc=description, unit="row", unit_scale=True,
-                  leave=False) as bar:
-            for block in source.blocks():
-                yield block
-                bar.update(len(block))
-
-    return BlockSource(blocks, features, rows, source.dtype, source.columns, source.rereadable)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -23,24 +24,29 @@ from safetensors.numpy import save as to_bytes
 
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.models import LinearModel
+from fastdr.statistics import Moments
 from fastdr.validation import AnyArray
 
-Model = LinearModel | DiscriminantModel
+Model = LinearModel | DiscriminantModel | Moments
 FORMAT = 1
 ARRAYS = ("mean", "components", "variances", "scale")
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
 CLASS_ARRAYS = ("priors", "mean", "means", "directions", "separations", "centres", "covariance")
+MOMENT_ARRAYS = ("mean", "rest", "scatter")
 DTYPES = {"F64": "<f8", "F32": "<f4"}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 
 
-def save(model: Model, path: str | PathLike[str]) -> None:
+def save(model: Model, path: str | PathLike[str],
+         report: Mapping[str, Any] | None = None) -> None:
     """Write `model` to `path`: beside it first, then renamed, so no half-written file remains.
 
     Parameters
     ----------
-    model : LinearModel or DiscriminantModel
+    model : LinearModel, DiscriminantModel or Moments
+    report : mapping of plain values, optional
+        What to keep beside Moments, which have no report of their own.
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
 
@@ -61,15 +67,17 @@ def save(model: Model, path: str | PathLike[str]) -> None:
     array([2.])
     """
     names, entries = (_parts_of_classes(model) if isinstance(model, DiscriminantModel)
+                      else _parts_of_moments(model) if isinstance(model, Moments)
                       else _parts_of_axes(model))
+    features = getattr(model, "feature_names", None)
     arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in names
               if getattr(model, name) is not None}
     header = {
         "format": FORMAT,
         "kind": type(model).__name__,
         "version": _version(),
-        "feature_names": None if model.feature_names is None else list(model.feature_names),
-        "report": dict(model.report),
+        "feature_names": None if features is None else list(features),
+        "report": dict(getattr(model, "report", report or {})),
         **entries,
     }
     text = json.dumps(header, default=_plain)
@@ -80,6 +88,11 @@ def _parts_of_axes(model: LinearModel) -> tuple[tuple[str, ...], dict[str, Any]]
     return ARRAYS, {"whiten": model.whiten,
                     **{name: float(getattr(model, name)).hex() for name in NUMBERS},
                     **{name: int(getattr(model, name)) for name in COUNTS}}
+
+
+def _parts_of_moments(moments: Moments) -> tuple[tuple[str, ...], dict[str, Any]]:
+    return MOMENT_ARRAYS, {"count": moments.count, "weight": moments.weight.hex(),
+                           "square_weight": moments.square_weight.hex()}
 
 
 def _parts_of_classes(model: DiscriminantModel) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -102,7 +115,7 @@ def load(path: str | PathLike[str]) -> Model:
 
     Returns
     -------
-    LinearModel or DiscriminantModel
+    LinearModel, DiscriminantModel or Moments
         Its arrays are read-only views of the mapped file.
 
     Raises
@@ -120,6 +133,40 @@ def load(path: str | PathLike[str]) -> Model:
     >>> fastdr.load(path).components
     array([[0.6, 0.8]])
     """
+    header, arrays = _opened(path)
+    with _invalid(path):
+        return KINDS[header["kind"]](header, arrays)
+
+
+def load_moments(path: str | PathLike[str]) -> tuple[Moments, dict[str, Any]]:
+    """Return saved Moments and the report kept beside them; ValueError if they are not such."""
+    header, arrays = _opened(path)
+    if header["kind"] != "Moments":
+        raise ValueError(f"{path} holds a {header['kind']}, not Moments.")
+    with _invalid(path):
+        return _moments(header, arrays), header["report"]
+
+
+def load_axes(path: str | PathLike[str]) -> LinearModel:
+    """As `load`; raises ValueError if the model is not one of axes."""
+    model = load(path)
+    if not isinstance(model, LinearModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no components; use "
+                         "fastdr.load in Python.")
+    return model
+
+
+@contextmanager
+def _invalid(path: str | PathLike[str]) -> Iterator[None]:
+    """Say of which file a fault is."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{path} is not a valid fastdr model: {error}") from None
+
+
+def _opened(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Return the header and the arrays of a file after checking what all kinds have."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a model file.")
@@ -130,21 +177,10 @@ def load(path: str | PathLike[str]) -> Model:
         raise ValueError(f"{path} is not a complete safetensors file: {error}.") from None
     if text is None:
         raise ValueError(f"{path} is a safetensors file but holds no fastdr model.")
-    try:
+    with _invalid(path):
         header, arrays = _header(text), _mapped(path)
         _check(header, arrays)
-        return KINDS[header["kind"]](header, arrays)
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{path} is not a valid fastdr model: {error}") from None
-
-
-def load_axes(path: str | PathLike[str]) -> LinearModel:
-    """As `load`; raises ValueError if the model is not one of axes."""
-    model = load(path)
-    if not isinstance(model, LinearModel):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which has no components; use "
-                         "fastdr.load in Python.")
-    return model
+        return header, arrays
 
 
 def _header(text: str) -> dict[str, Any]:
@@ -218,7 +254,25 @@ def _classes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> Discr
     return DiscriminantModel(classes, **parts)
 
 
-KINDS: dict[str, Callable[..., Model]] = {"LinearModel": _axes, "DiscriminantModel": _classes}
+def _moments(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> Moments:
+    """Put moments together, checked likewise."""
+    features = arrays["mean"].size
+    shapes = {"mean": (features,), "rest": (features,), "scatter": (features, features)}
+    if {name: array.shape for name, array in arrays.items()} != shapes:
+        raise ValueError(f"it holds arrays {sorted(arrays)} of other shapes than mean (d,), "
+                         "rest (d,) and scatter (d, d).")
+    count = _count(header["count"], "count")
+    weights = [float.fromhex(header[name]) for name in ("weight", "square_weight")]
+    if count < 1 or not all(0 < weight < math.inf for weight in weights):
+        raise ValueError(f"count {count} or weights {weights} are impossible.")
+    if (np.diagonal(arrays["scatter"]) < 0).any():
+        raise ValueError("sums of squares must not be negative.")
+    return Moments(count, weights[0], weights[1], arrays["mean"], arrays["scatter"],
+                   arrays["rest"])
+
+
+KINDS: dict[str, Callable[..., Model]] = {"LinearModel": _axes, "DiscriminantModel": _classes,
+                                          "Moments": _moments}
 
 
 def _count(value: Any, name: str) -> int:

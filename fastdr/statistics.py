@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,6 +22,7 @@ from fastdr.validation import (
     as_weights,
     output,
     raise_not_finite,
+    rows_named,
 )
 
 Precision = Literal["double"] | None
@@ -108,10 +111,17 @@ class Moments:
     @classmethod
     def of_source(cls, source: Source, sample_weight: ArrayLike | None = None, *,
                   precision: Precision = None) -> Self:
-        """Moments of all row blocks of a Source, read once and merged in order."""
+        """Moments of all row blocks of a Source, read once and merged in order.
+
+        A source that gathers its moments itself, as one with a checkpoint does, is asked for them.
+        """
         array = getattr(source, "array", None)
         if array is not None:
             return cls.of(array, sample_weight, precision=precision)
+        gathered = getattr(source, "moments", None)
+        if gathered is not None and sample_weight is None:
+            found: Self = gathered(precision)
+            return found
         weight = None if sample_weight is None else np.asarray(sample_weight)
         total: Self | None = None
         row = 0
@@ -119,10 +129,11 @@ class Moments:
             if not len(block):
                 continue
             part = None if weight is None else weight[row:row + len(block)]
-            row += len(block)
+            first, row = row, row + len(block)
             if part is not None and not part.any():
                 continue
-            moments = cls.of(block, part, precision=precision)
+            with rows_named(block, source.columns, first):
+                moments = cls.of(block, part, precision=precision)
             total = moments if total is None else total.merge(moments)
         if total is None:
             raise ValueError("Found no rows: the source is empty or all its weights are zero.")
@@ -149,6 +160,11 @@ class Moments:
         """Moments of the same rows with all weights times a positive `factor`."""
         return type(self)(self.count, factor * self.weight, factor**2 * self.square_weight,
                           self.mean, factor * self.scatter, self.rest)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the moments to one safetensors file; `fastdr.load` reads them back."""
+        # persistence knows the values, not the reverse
+        import_module("fastdr.persistence").save(self, path)
 
     def about(self, mean: ArrayLike) -> FloatArray:
         """Return the (d, d) scatter about a given mean: Σ weight (row - mean)(row - mean)ᵀ."""

@@ -19,6 +19,7 @@ from fastdr.validation import (
     as_weights,
     check_square,
     raise_not_finite,
+    rows_named,
     working_dtype,
 )
 
@@ -102,11 +103,8 @@ def grown(so_far: Rows, source: Source, weights: FloatArray | None,
         part = None if weights is None else weights[start:start + len(block)]
         if len(block):
             as_matrix(block)
-            try:
+            with rows_named(block, source.columns, start):
                 so_far = so_far.add(block, part)
-            except ValueError:
-                raise_not_finite(block, columns=source.columns, first_row=start)
-                raise
             if watcher is not None:
                 watcher.add(block, part)
         start += len(block)
