@@ -13,7 +13,7 @@ import numpy as np
 from fastdr.persistence import load_moments, save
 from fastdr.sources import ArraySource, Source
 from fastdr.statistics import Moments, Precision
-from fastdr.validation import AnyArray, rows_named
+from fastdr.validation import AnyArray, FloatArray, rows_named
 
 
 def origin_of(path: Path, **choices: Any) -> dict[str, Any]:
@@ -85,8 +85,10 @@ class CheckpointedSource:
             return 0, None
         return rows, moments
 
-    def moments(self, precision: Precision) -> Moments:
+    def moments(self, precision: Precision, weights: FloatArray | None = None) -> Moments:
         """Return the moments of all rows, to the bit the same whether it was interrupted or not."""
+        if weights is not None:
+            return Moments.of_source(self.source, weights, precision=precision)
         done, total = self.resumed(precision)
         saved, row = time.monotonic(), done
         for block in _after(self.source, done):

@@ -24,6 +24,7 @@ from fastdr.validation import (
     as_weights,
     raise_not_finite,
     rows_named,
+    working_dtype,
 )
 
 PICKLE_FORMAT = 1
@@ -105,25 +106,31 @@ class ModelEstimator(
     def fit_transform(self, X: ArrayLike, y: Any = None,
                       sample_weight: ArrayLike | None = None) -> AnyArray:
         """Fit to `X` and return its scores, bit for bit those of ``fit(X).transform(X)``."""
-        source = self._fit_rows(X, sample_weight)
-        if isinstance(source, ArraySource):
+        if not is_opened(X):
+            source = self._fit_rows(X, sample_weight)
+            assert isinstance(source, ArraySource)
             return self.model_.transform(source.array)
+        source = open_rows(X)
         if not source.rereadable:
             raise TypeError("fit_transform reads the rows twice, but these can be read once only.")
-        return self._scores(source)
+        self._fit_rows(source, sample_weight)
+        scores: AnyArray = self._scores(source)
+        return scores
 
     def transform(self, X: ArrayLike) -> AnyArray:
         """Return the scores of rows (n, d) as (n, n_components), in the working dtype of `X`.
 
-        Rows may come from wherever ``fit`` takes them. Raises NotFittedError before ``fit``,
-        ValueError for a wrong number of features or NaN.
+        Rows may come from wherever ``fit`` takes them; Dask collections give Dask collections,
+        not yet computed. Raises NotFittedError before ``fit``, ValueError for a wrong number of
+        features or NaN.
         """
         if is_opened(X):
-            return self._scores(open_rows(X))
+            scores: AnyArray = self._scores(open_rows(X))
+            return scores
         with self._rows(X) as rows:
             return self.model_.transform(rows)
 
-    def _scores(self, source: Source) -> AnyArray:
+    def _scores(self, source: Any) -> Any:
         """Return the scores of all blocks of a source after checking its features."""
         check_is_fitted(self)
         features, names = source.shape[1], self._names()
@@ -133,6 +140,9 @@ class ModelEstimator(
         if names is not None and source.columns is not None and source.columns != names:
             raise ValueError("The feature names should match those that were passed during fit: "
                              f"{names}.")
+        if hasattr(source, "mapped"):
+            return source.mapped(self.model_.transform, list(self.get_feature_names_out()),
+                                 working_dtype(source.dtype))
         scores, row = [], 0
         for block in source.blocks():
             if len(block):
@@ -146,9 +156,18 @@ class ModelEstimator(
     def inverse_transform(self, X: ArrayLike) -> AnyArray:
         """Return the rows (n, d) that scores `X` stand for; the inverse of ``transform``.
 
-        Raises NotFittedError before ``fit``, ValueError for a wrong number of columns or NaN.
+        Scores of a Dask collection give a Dask collection. Raises NotFittedError before ``fit``,
+        ValueError for a wrong number of columns or NaN.
         """
         check_is_fitted(self)
+        if is_opened(X):
+            source: Any = open_rows(X)
+            if hasattr(source, "mapped"):
+                names = self._names() or [f"x{i}" for i in range(self.n_features_in_)]
+                lazy: AnyArray = source.mapped(self.model_.inverse_transform, names,
+                                               working_dtype(source.dtype))
+                return lazy
+            return np.concatenate(list(map(self.model_.inverse_transform, source.blocks())))
         return self.model_.inverse_transform(X)
 
     def _fit_rows(self, X: ArrayLike | Source, sample_weight: ArrayLike | None,
@@ -158,7 +177,8 @@ class ModelEstimator(
             source = self._source(X)
             rows = source.shape[0]
             if sample_weight is not None and rows is None:
-                raise ValueError("sample_weight needs a source that knows its number of rows.")
+                raise ValueError("sample_weight needs a source that knows its number of rows; a "
+                                 "Dask array does after X.compute_chunk_sizes().")
             weights = (None if sample_weight is None
                        else as_weights(np.asarray(sample_weight), rows or 0))
             with self._named(source):
@@ -200,6 +220,9 @@ class ModelEstimator(
 
     def _array(self, X: Any) -> AnyArray:
         """Return `X` as an array; numbers in an array of objects are welcome, as everywhere."""
+        if is_opened(X):
+            raise TypeError(f"this method takes an array, not a {type(X).__name__}; pass the rows "
+                            "themselves, such as X.compute() of a Dask collection.")
         if isinstance(X, np.ndarray) and X.dtype == object:
             X = X.astype(np.float64)
         return as_matrix(X, owner=type(self).__name__)

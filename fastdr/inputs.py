@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastdr.dask_source import dask_source, is_dask
 from fastdr.files import open_source
 from fastdr.sources import ArraySource, BlockSource, Source, as_source, prefetched, read_once
 from fastdr.stores import array_source
@@ -28,8 +29,9 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
     ----------
     X : path, array, table, stored array, iterator or Source
         A path to a file or folder, see Notes; an array; a pandas or polars frame; a pyarrow
-        Table, RecordBatch, Dataset or RecordBatchReader; an open h5py data set or Zarr array; an
-        iterator of batches, each (n, d), which are read once.
+        Table, RecordBatch, Dataset or RecordBatchReader; an open h5py data set or Zarr array; a
+        Dask array or frame, whose chunks are summed where they are; an iterator of batches, each
+        (n, d), which are read once.
     columns : sequence of str, optional
         Which columns of a table to read, in this order.
     member : str, optional
@@ -84,7 +86,7 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
 
 def is_opened(X: Any) -> bool:
     """Whether `X` holds rows that `open_rows` reads in blocks and `numpy.asarray` would whole."""
-    return _kind(X) in ("source", "store", "arrow", "batches")
+    return _kind(X) in ("source", "dask", "store", "arrow", "batches")
 
 
 def as_bytes(memory: int | str) -> int:
@@ -110,6 +112,8 @@ def as_bytes(memory: int | str) -> int:
 def _kind(X: Any) -> str:
     """Tell sources, stored arrays, Arrow tables, frames, iterators and the rest apart."""
     module = type(X).__module__.partition(".")[0]
+    if is_dask(X):
+        return "dask"
     if hasattr(X, "blocks") and hasattr(X, "rereadable"):
         return "source"
     if module in ("h5py", "zarr") and hasattr(X, "shape"):
@@ -129,6 +133,9 @@ def _opener(X: Any, columns: Sequence[str] | None, member: str | None
     kind = _kind(X)
     if member is not None:
         raise ValueError(f"member={member!r} was given, but X is not a file.")
+    if kind == "dask":
+        chosen = X if columns is None else X[list(columns)]
+        return lambda rows: dask_source(chosen)
     if kind == "arrow":
         return lambda rows: table_source(X, rows, columns)
     if kind == "frame":

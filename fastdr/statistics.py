@@ -113,16 +113,16 @@ class Moments:
                   precision: Precision = None) -> Self:
         """Moments of all row blocks of a Source, read once and merged in order.
 
-        A source that gathers its moments itself, as one with a checkpoint does, is asked for them.
+        A source that gathers its moments itself, as Dask collections do, is asked for them.
         """
         array = getattr(source, "array", None)
         if array is not None:
             return cls.of(array, sample_weight, precision=precision)
         gathered = getattr(source, "moments", None)
-        if gathered is not None and sample_weight is None:
-            found: Self = gathered(precision)
-            return found
         weight = None if sample_weight is None else np.asarray(sample_weight)
+        if gathered is not None:
+            found: Self = gathered(precision, weight)
+            return found
         total: Self | None = None
         row = 0
         for block in source.blocks():

@@ -24,7 +24,7 @@ from fastdr.validation import (
 )
 
 PANEL = 256  # rows that are worth a product of their own
-SINGLE = np.dtype(np.float32)
+SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 SMALLEST, LARGEST = 1e-260, 1e300  # sums of squares that float64 holds with all their digits
 
 
@@ -97,7 +97,14 @@ Rows = TypeVar("Rows", bound=Growing)
 
 def grown(so_far: Rows, source: Source, weights: FloatArray | None,
           watcher: Watcher | None = None) -> Rows:
-    """Add the rows of a source, which `watcher` sees too; an error names the row in the source."""
+    """Add the rows of a source, which `watcher` sees too; an error names the row in the source.
+
+    If nothing has to see the rows, sources that gather their moments themselves are asked.
+    """
+    if isinstance(so_far, Stream) and so_far.forgetting == 1 and watcher is None and hasattr(
+            source, "moments"):
+        found = Moments.of_source(source, weights, precision="double")
+        return so_far.add_moments(found, working_dtype(source.dtype))
     start = 0
     for block in [source.array] if isinstance(source, ArraySource) else source.blocks():
         part = None if weights is None else weights[start:start + len(block)]
@@ -180,7 +187,7 @@ class Stream:
         parts = [joined(self.waiting), new] if self.waiting else [new]
         return replace(known, summed=self._with(parts), waiting=())
 
-    def add_moments(self, moments: Moments) -> Self:
+    def add_moments(self, moments: Moments, dtype: np.dtype[Any] = DOUBLE) -> Self:
         """Return the stream with rows of which only the moments are known."""
         if self.forgetting < 1:
             raise ValueError("Moments do not say in which order their rows came; they can only "
@@ -189,7 +196,7 @@ class Stream:
             raise ValueError(f"the moments are of {len(moments.mean)} features; expected "
                              f"{self.features}.")
         return replace(self, seen=self.seen + moments.count, weight=self.weight + moments.weight,
-                       dtype=np.dtype(np.float64),
+                       dtype=np.result_type(self.dtype, dtype),
                        summed=moments if self.summed is None else self.summed + moments)
 
     def merge(self, other: Stream) -> Self:
