@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastdr.persistence import load_moments, save
-from fastdr.sources import ArraySource, Source
+from fastdr.sources import ArraySource, Source, block_rows
 from fastdr.statistics import Moments, Precision
 from fastdr.validation import AnyArray, FloatArray, rows_named
 
@@ -112,7 +112,9 @@ class CheckpointedSource:
 def _after(source: Source, done: int) -> Iterator[AnyArray]:
     """Yield the blocks behind the first `done` rows, which end a block; none of them is empty."""
     if isinstance(source, ArraySource):
-        yield from ArraySource(source.array[done:]).blocks()
+        array = source.array[done:]
+        step = 8 * block_rows(array.shape[1], array.itemsize)  # views take no memory
+        yield from (array[start:start + step] for start in range(0, len(array), step))
         return
     row = 0
     for block in source.blocks():

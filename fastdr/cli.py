@@ -293,7 +293,7 @@ def _opened(path: Path, member: str | None, columns: str | None, memory: str | N
 @contextmanager
 def _resumable(saved: CheckpointedSource) -> Iterator[None]:
     """Say that a fit goes on from a checkpoint, and that it may when it is interrupted."""
-    done, _ = saved.resumed()
+    done = max(saved.resumed(None)[0], saved.resumed("double")[0]) if saved.every >= 0 else 0
     if done:
         typer.echo(f"fastdr: going on from row {done}, see {saved.path}", err=True)
     try:

@@ -86,6 +86,8 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
 
 def is_opened(X: Any) -> bool:
     """Whether `X` holds rows that `open_rows` reads in blocks and `numpy.asarray` would whole."""
+    if type(X) is np.ndarray:  # the usual case takes no time
+        return False
     return _kind(X) in ("source", "dask", "store", "arrow", "batches")
 
 

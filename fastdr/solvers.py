@@ -102,7 +102,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None) -> 
     least = values[min(count, rows.bound) - 1] if min(count, rows.bound) else math.inf
     if least <= error / (SINGLE_RTOL if rows.single else RTOL):
         if not tall.rereadable:
-            axes = replace(axes, method=axes.method + ", small variances uncertain")
+            axes = _from_sums(rows, matrix, diagonal, axes)
         elif rows.single:
             better = lapack(in_double(rows), components, choose)
             return replace(better, passes=better.passes + 1)
@@ -113,6 +113,15 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None) -> 
             if choose:
                 count = choose(_padded(axes.values[:rows.bound], components))
     return _finish(rows, tall, axes, count)
+
+
+def _from_sums(rows: CentredRows, matrix: FloatArray, diagonal: FloatArray, axes: _Axes) -> _Axes:
+    """As `_factored` for rows that cannot be read again: by a Cholesky factor if there is one."""
+    _restore(matrix, diagonal)
+    factor = None if rows.single else cholesky_factor(matrix)
+    if factor is None:
+        return replace(axes, method=axes.method + ", small variances uncertain")
+    return _svd_axes(factor, "jacobi(cholesky)", relative=True)
 
 
 def _single_error(rows: CentredRows) -> float:

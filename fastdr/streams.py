@@ -101,8 +101,9 @@ def grown(so_far: Rows, source: Source, weights: FloatArray | None,
 
     If nothing has to see the rows, sources that gather their moments themselves are asked.
     """
-    if isinstance(so_far, Stream) and so_far.forgetting == 1 and watcher is None and hasattr(
-            source, "moments"):
+    tall = (source.shape[0] or math.inf) >= source.shape[1]
+    if (isinstance(so_far, Stream) and so_far.forgetting == 1 and watcher is None and tall
+            and hasattr(source, "moments")):
         found = Moments.of_source(source, weights, precision="double")
         return so_far.add_moments(found, working_dtype(source.dtype))
     start = 0

@@ -151,7 +151,8 @@ def test_the_command_goes_on_after_a_kill(rng, tmp_path, monkeypatch, number):
     rows.flush()
     fastdr.PCA(1).fit(rng.standard_normal((9, 2))).model_.save("m.fdr")
     old = Path("m.fdr").read_bytes()
-    arguments = ["fit", "big.npy", "-k", "3", "-o", "m.fdr", "--checkpoint", "0"]
+    arguments = ["fit", "big.npy", "-k", "3", "-o", "m.fdr", "--checkpoint", "0",
+                 "--memory", "40MB"]
     process = started(*arguments)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
@@ -163,7 +164,8 @@ def test_the_command_goes_on_after_a_kill(rng, tmp_path, monkeypatch, number):
     assert done.stderr.startswith("fastdr: going on from row ")
     assert not Path("m.fdr.checkpoint").exists()
     resumed = fastdr.load("m.fdr")
-    plain = fastdr.PCA(3).fit(CheckpointedSource(open_rows("big.npy"), Path("other"), {})).model_
+    plain = fastdr.PCA(3).fit(CheckpointedSource(
+        open_rows("big.npy", memory=40_000_000 - 4 * 8 * 64**2), Path("other"), {})).model_
     np.testing.assert_array_equal(resumed.components, plain.components)
     np.testing.assert_array_equal(resumed.variances, plain.variances)
     assert {entry.name for entry in Path().glob("*fdr*")} == {"m.fdr"}
