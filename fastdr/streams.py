@@ -152,6 +152,7 @@ class Stream:
     summed : Moments or None, of all rows but those waiting.
     waiting : tuple of Batch, the last rows: fewer than max(256, d), so that sums are worth it
         and the rows take no more room than the moments.
+    held : int, rows waiting.
 
     Examples
     --------
@@ -167,26 +168,29 @@ class Stream:
     dtype: np.dtype[Any] = SINGLE
     summed: Moments | None = None
     waiting: tuple[Batch, ...] = ()
+    held: int = 0
 
     def add(self, rows: AnyArray, weights: FloatArray | None = None) -> Self:
         """Return the stream with more rows (n, d); weights (n,) say how often each occurs.
 
-        O(n d) for few rows, O((n + d) d) a row when they are summed.
+        O(n d) while rows wait, O((n + d) d) when those waiting are summed.
         """
         new = counted(rows, weights)
         if not len(new.rows):
             return self
-        held = sum(len(batch.rows) for batch in self.waiting)
+        held, least = self.held + len(new.rows), max(PANEL, self.features)
+        summed, waiting = self.summed, (*self.waiting, new)
+        if held < least:
+            waiting = (*self.waiting, copied(new))
+        elif len(new.rows) < least:
+            summed, waiting, held = self._with([joined(waiting)]), (), 0
+        else:
+            before = [joined(self.waiting)] if self.waiting else []
+            summed, waiting, held = self._with([*before, new]), (), 0
         weight = len(new.rows) if new.weights is None else float(new.weights.sum())
-        known = replace(self, seen=self.seen + len(new.rows), weight=self.weight + weight,
-                        dtype=np.result_type(self.dtype, working_dtype(rows.dtype)))
-        least = max(PANEL, self.features)
-        if held + len(new.rows) < least:
-            return replace(known, waiting=(*self.waiting, copied(new)))
-        if len(new.rows) < least:
-            return replace(known, summed=self._with([joined([*self.waiting, new])]), waiting=())
-        parts = [joined(self.waiting), new] if self.waiting else [new]
-        return replace(known, summed=self._with(parts), waiting=())
+        return replace(self, seen=self.seen + len(new.rows), weight=self.weight + weight,
+                       dtype=np.result_type(self.dtype, working_dtype(rows.dtype)),
+                       summed=summed, waiting=waiting, held=held)
 
     def add_moments(self, moments: Moments, dtype: np.dtype[Any] = DOUBLE) -> Self:
         """Return the stream with rows of which only the moments are known."""
