@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fastdr.graphs import to_onnx as to_onnx
     from fastdr.ica import FastICA as FastICA
     from fastdr.incremental import IncrementalPCA as IncrementalPCA
+    from fastdr.inputs import open_rows as open_rows
     from fastdr.models import LinearModel as LinearModel
     from fastdr.network_model import NetworkModel as NetworkModel
     from fastdr.operators import project as project
@@ -52,8 +53,9 @@ _HOME = {
     "Subspace": "subspace", "UnmixingModel": "unmixing_model", "certify": "eigen",
     "covariance": "statistics", "eigsh": "eigen",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
-    "num_threads": "threads", "project": "operators", "reconstruct": "operators",
-    "reconstruction_error": "operators", "set_num_threads": "threads", "to_onnx": "graphs",
+    "num_threads": "threads", "open_rows": "inputs", "project": "operators",
+    "reconstruct": "operators", "reconstruction_error": "operators",
+    "set_num_threads": "threads", "to_onnx": "graphs",
 }
 
 __all__ = sorted([*_HOME, "get_include"])  # noqa: PLE0605

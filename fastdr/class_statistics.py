@@ -125,6 +125,10 @@ class ClassMoments:
             return cls.of(array, y, sample_weight, precision=precision)
         labels = as_labels(y, source.shape[0])
         weight = as_weights(sample_weight, len(labels))
+        gathered = getattr(source, "class_moments", None)
+        if gathered is not None:
+            found: Self = gathered(labels, weight, precision)
+            return found
         total: Self | None = None
         for part, block in labelled_blocks(source, len(labels)):
             if weight is not None and not weight[part].any():

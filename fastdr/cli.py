@@ -16,14 +16,15 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 
 from fastdr import __version__
-from fastdr.files import open_source
+from fastdr.checkpoints import CheckpointedSource, origin_of
+from fastdr.inputs import as_bytes, open_rows
 from fastdr.models import LinearModel
-from fastdr.operators import reconstruction_error
 from fastdr.persistence import load_axes
+from fastdr.progress import with_progress
 from fastdr.sinks import open_sink
 from fastdr.sources import Source
+from fastdr.summaries import facts_of, loss_table, variance_table
 from fastdr.threads import set_num_threads
-from fastdr.validation import AnyArray
 
 try:
     import typer
@@ -50,10 +51,17 @@ class Solver(StrEnum):
 
 if typer is not None:
     _FORMATS = ".npy, .npz, .csv, .csv.gz or .parquet"
-    Rows = Annotated[Path, typer.Argument(metavar="INPUT", help=f"Rows: {_FORMATS}.")]
+    Rows = Annotated[Path, typer.Argument(
+        metavar="INPUT", help=f"Rows: {_FORMATS}, .arrow, .feather, .h5, .hdf5, Zarr, or a folder "
+        "of .npy, .parquet or .arrow files.")]
     Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `fit` wrote.")]
     Output = Annotated[Path, typer.Option("--output", "-o", help=f"File to write: {_FORMATS}.")]
-    Member = Annotated[str | None, typer.Option(help="Array to read from an .npz INPUT.")]
+    Member = Annotated[str | None, typer.Option(help="Array to read from an .npz, HDF5 or Zarr "
+                                                  "INPUT.")]
+    Columns = Annotated[str | None, typer.Option(
+        metavar="NAME,NAME", help="Columns of a table to read, in this order.")]
+    Memory = Annotated[str | None, typer.Option(
+        metavar="SIZE", help="Memory to use at most, like 500MB, beside the program itself.")]
     Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all CPUs.")]
     AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
     Progress = Annotated[bool | None, typer.Option(
@@ -69,47 +77,63 @@ def fit(source: Rows,
         standardize: Annotated[bool, typer.Option(
             "--standardize", help="Divide each column by its standard deviation.")] = False,
         solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
-        member: Member = None, threads: Threads = None, progress: Progress = None,
-        as_json: AsJson = False) -> None:
+        member: Member = None, columns: Columns = None, memory: Memory = None,
+        checkpoint: Annotated[float, typer.Option(
+            metavar="SECONDS", help="Save the state of a long fit beside OUTPUT so often; the "
+            "same command goes on from there if it was stopped. Negative: never.")] = 30.0,
+        threads: Threads = None, progress: Progress = None, as_json: AsJson = False) -> None:
     """Fit a principal component analysis to the rows of INPUT."""
-    from fastdr.pca import PCA  # takes scikit-learn along, which the other commands do not need
+    # takes scikit-learn along, which the other commands do not need
+    from fastdr.pca import PCA
 
     set_num_threads(threads)
     kept = _parse_components(components)
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"{output}: no such directory: {output.resolve().parent}.")
-    rows = open_source(source, member=member)
+    rows = _opened(source, member, columns, memory, squares=4)
     start = time.perf_counter()
     estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
-                    svd_solver=solver.value, progress=_show(progress))
-    with _faults_at_rows(source, rows):
-        model = estimator.fit(rows).model_
+                    svd_solver=solver.value)
+    tall = rows.shape[0] is None or rows.shape[0] >= rows.shape[1]
+    watched = with_progress(rows, "reading rows") if tall and _show(progress) else rows
+    saved = CheckpointedSource(
+        watched, output.with_name(f"{output.name}.checkpoint"),
+        origin_of(source, member=member, columns=columns, memory=memory), checkpoint)
+    with _faults_at_rows(source, rows), _resumable(saved):
+        model = estimator.fit(saved if tall and checkpoint >= 0 else watched).model_
     seconds = time.perf_counter() - start
     model.save(output)
-    facts = {"model": str(output), "seconds": round(seconds, 3)} | _facts(model)
+    saved.remove()
+    facts = {"model": str(output), "seconds": round(seconds, 3),
+             "rows_per_second": round(model.count / seconds),
+             "megabytes_per_second": round(model.count / seconds * len(model.mean)
+                                           * rows.dtype.itemsize / 1e6, 3)} | facts_of(model)
     if as_json:
         _print_json(facts)
         return
     typer.echo(f"{_count(model.count, 'row')} x {_count(len(model.mean), 'feature')}, "
                f"{_count(len(model.variances), 'component')} in {seconds:.2f} s "
-               f"({model.report.get('method', solver.value)})\n")
-    typer.echo(_variance_table(model, TABLE_ROWS))
+               f"({model.report.get('method', solver.value)})\n"
+               f"{facts['rows_per_second']:.3g} rows/s, "
+               f"{facts['megabytes_per_second']:.3g} MB/s\n")
+    typer.echo(variance_table(model, TABLE_ROWS))
     typer.echo(f"\nmodel written to {output}")
 
 
 def transform(model: Model, source: Rows, output: Output, member: Member = None,
-              threads: Threads = None, progress: Progress = None,
-              as_json: AsJson = False) -> None:
+              columns: Columns = None, memory: Memory = None, threads: Threads = None,
+              progress: Progress = None, as_json: AsJson = False) -> None:
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
-    fitted, rows = load_axes(model), open_source(source, member=member)
+    fitted, rows = load_axes(model), _opened(source, member, columns, memory)
     _check_columns(fitted, rows, source)
     names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
     if fitted.whiten == "zca":
         names = fitted.feature_names or rows.columns
     done = 0
+    watched = with_progress(rows, "rows", leave=True) if _show(progress) else rows
     with _faults_at_rows(source, rows), open_sink(output, names) as sink:
-        for block in _bar(rows, _show(progress)):
+        for block in watched.blocks():
             sink.write(fitted.transform(block))
             done += len(block)
     _print_outcome({"output": str(output), "rows": done, "columns": fitted.n_outputs}, as_json)
@@ -118,17 +142,19 @@ def transform(model: Model, source: Rows, output: Output, member: Member = None,
 def reconstruct(model: Model, source: Rows, output: Output,
                 scores: Annotated[bool, typer.Option(
                     "--scores", help="INPUT has scores that `transform` wrote.")] = False,
-                member: Member = None, threads: Threads = None, progress: Progress = None,
+                member: Member = None, columns: Columns = None, memory: Memory = None,
+                threads: Threads = None, progress: Progress = None,
                 as_json: AsJson = False) -> None:
     """Write the rows of INPUT as the model sees them, and how much of them was lost."""
     set_num_threads(threads)
-    fitted, rows = load_axes(model), open_source(source, member=member)
+    fitted, rows = load_axes(model), _opened(source, member, columns, memory)
     if not scores:
         _check_columns(fitted, rows, source)
     done, loss = 0, 0.0
     names = fitted.feature_names or (None if scores else rows.columns)
+    watched = with_progress(rows, "rows", leave=True) if _show(progress) else rows
     with _faults_at_rows(source, rows), open_sink(output, names) as sink:
-        for block in _bar(rows, _show(progress)):
+        for block in watched.blocks():
             if not scores:
                 loss += float(np.sum(fitted.reconstruction_error(block, per_row=True)))
                 block = fitted.transform(block)
@@ -145,7 +171,7 @@ def info(model: Model,
          as_json: AsJson = False) -> None:
     """Describe a model file."""
     fitted = load_axes(model)
-    facts = _facts(fitted)
+    facts = facts_of(fitted)
     if as_json:
         _print_json({"model": str(model)} | facts)
         return
@@ -156,7 +182,7 @@ def info(model: Model,
             typer.echo(f"{name.replace('_', ' '):16}"
                        f"{f'{value:.6g}' if isinstance(value, float) else value}")
     typer.echo()
-    typer.echo(_variance_table(fitted, len(fitted.variances) if everything else TABLE_ROWS))
+    typer.echo(variance_table(fitted, len(fitted.variances) if everything else TABLE_ROWS))
 
 
 def demo(output: Annotated[Path, typer.Option(
@@ -177,11 +203,11 @@ def demo(output: Annotated[Path, typer.Option(
     typer.echo(f"PCA of all of them in {1000 * (time.perf_counter() - start):.1f} ms "
                f"({model.report['method']}). The variances, how far each may\n"
                f"be off by rounding, and the share of the total that they explain:\n")
-    typer.echo(_variance_table(model, TABLE_ROWS))
+    typer.echo(variance_table(model, TABLE_ROWS))
     typer.echo(f"\nThe loss of keeping k components, measured on the images, equals the sum of\n"
                f"the variances left out (total {model.total_variance:.6g}):\n")
     ks = [1, 2, 4, 8, 16, 32, model.rank]
-    typer.echo(_loss_table(model, X, ks))
+    typer.echo(loss_table(model, X, ks))
     enough = int(np.argmax(np.cumsum(model.variances) >= 0.95 * model.total_variance)) + 1
     typer.echo(f"\n{enough} of {X.shape[1]} components keep 95 % of the variance.\n")
     _write_demo(output, model, images, enough)
@@ -212,58 +238,6 @@ def _write_demo(output: Path, model: LinearModel, images: Any, chosen: int) -> N
     for name, content in written.items():
         typer.echo(f"  {output / name!s:36}  {content}")
     typer.echo()
-
-
-def _loss_table(model: LinearModel, X: AnyArray, ks: Sequence[int]) -> str:
-    rows = []
-    for k in ks:
-        measured = reconstruction_error(X, model.components[:k], model.mean, model.scale)
-        loss = float(measured.sum()) / (len(X) - 1)
-        left_out = float(model.variances[k:].sum())
-        rows.append([str(k), f"{loss:.10f}", f"{left_out:.10f}",
-                     f"{abs(loss - left_out) / model.total_variance:.1e}"])
-    return _table(["k", "measured loss", "variance left out", "difference / total"], rows)
-
-
-def _variance_table(model: LinearModel, limit: int) -> str:
-    bound = model.report.get("variance_error")
-    ratios = _ratios(model)
-    kept = np.cumsum(ratios)
-    rows = [[str(index + 1), f"{np.ldexp(variance, -2 * model.exponent):.8g}",
-             "" if bound is None else f"{bound:.1e}",
-             f"{100 * ratios[index]:.2f} %", f"{100 * kept[index]:.2f} %"]
-            for index, variance in enumerate(model.variances[:limit])]
-    text = _table(["component", "variance", "+/- at most", "ratio", "cumulative"], rows)
-    more = len(model.variances) - limit
-    return text if more <= 0 else f"{text}\n{'...':>9}  ({more} more)"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Right-aligned columns two spaces apart, a rule below the head."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = [head, ["-" * width for width in widths], *rows]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-                     for line in lines)
-
-
-def _ratios(model: LinearModel) -> AnyArray:
-    return model.variances / (model.total_variance or 1.0)
-
-
-def _facts(model: LinearModel) -> dict[str, Any]:
-    """Return what is known of a model as plain values."""
-    total, left_out, noise, *variances = np.ldexp(
-        [model.total_variance, model.left_out, model.noise_variance, *model.variances],
-        -2 * model.exponent).tolist()
-    known = {name: model.report.get(name) for name in ("solver", "method", "reason",
-                                                       "variance_error")}
-    return {
-        "rows": model.count, "features": len(model.mean), "components": len(model.components),
-        "rank": model.rank, "whiten": model.whiten, "standardized": model.scale is not None,
-        "dtype": str(model.dtype), "total_variance": total,
-        "left_out": left_out, "noise_variance": noise,
-        "variances": variances, "ratios": _ratios(model).tolist(),
-    } | {name: value for name, value in known.items() if value is not None}
 
 
 def _parse_components(text: str | None) -> int | float | str | None:
@@ -302,15 +276,33 @@ def _show(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else progress
 
 
-def _bar(source: Source, show: bool) -> Iterator[AnyArray]:
-    """Yield the blocks of `source` with a bar on stderr."""
-    from tqdm import tqdm
+def _opened(path: Path, member: str | None, columns: str | None, memory: str | None,
+            squares: int = 0) -> Source:
+    """Open INPUT with blocks in what `memory` leaves beside so many d x d matrices."""
+    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
+    rows = open_rows(path, member=member, columns=chosen)
+    if memory is None:
+        return rows
+    total, matrices = as_bytes(memory), squares * 8 * rows.shape[1]**2
+    if matrices >= total:
+        raise ValueError(f"--memory {memory} is too little for {rows.shape[1]} features, whose "
+                         f"covariance takes {matrices / 1e6:.0f} MB while it is summed.")
+    return open_rows(path, member=member, columns=chosen, memory=total - matrices)
 
-    with tqdm(total=source.shape[0], unit="row", unit_scale=True, disable=not show,
-              file=sys.stderr) as bar:
-        for block in source.blocks():
-            yield block
-            bar.update(len(block))
+
+@contextmanager
+def _resumable(saved: CheckpointedSource) -> Iterator[None]:
+    """Say that a fit goes on from a checkpoint, and that it may when it is interrupted."""
+    done = max(saved.resumed(None)[0], saved.resumed("double")[0]) if saved.every >= 0 else 0
+    if done:
+        typer.echo(f"fastdr: going on from row {done}, see {saved.path}", err=True)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not saved.path.exists():
+            raise
+        typer.echo(f"fastdr: interrupted; the same command goes on from {saved.path}", err=True)
+        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -6,18 +6,28 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, Self, TypeGuard
+from dataclasses import replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
-from tqdm.auto import tqdm
 
 from fastdr._serve import Projector
 from fastdr.embedding import LinearlyMapped
-from fastdr.sources import ArraySource, BlockSource, Source
-from fastdr.validation import AnyArray, FloatArray, as_matrix, as_weights, raise_not_finite
+from fastdr.inputs import is_opened, open_rows
+from fastdr.progress import with_progress as with_progress
+from fastdr.sources import ArraySource, Source
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    as_weights,
+    raise_not_finite,
+    rows_named,
+    working_dtype,
+)
 
 PICKLE_FORMAT = 1
 WIDTH = 80
@@ -76,7 +86,7 @@ class ModelEstimator(
 
         Parameters
         ----------
-        X : (n, d) array, frame or `Source`
+        X : (n, d) array, frame, or what `fastdr.open_rows` returns or takes, but for paths
             Finite real rows of any layout and dtype; never modified, never copied as a whole.
         y : ignored
         sample_weight : (n,) array, optional
@@ -98,26 +108,68 @@ class ModelEstimator(
     def fit_transform(self, X: ArrayLike, y: Any = None,
                       sample_weight: ArrayLike | None = None) -> AnyArray:
         """Fit to `X` and return its scores, bit for bit those of ``fit(X).transform(X)``."""
-        source = self._fit_rows(X, sample_weight)
-        if not isinstance(source, ArraySource):
-            raise TypeError("fit_transform needs an array; fit the source, then transform its "
-                            "blocks.")
-        return self.model_.transform(source.array)
+        if not is_opened(X):
+            source = self._fit_rows(X, sample_weight)
+            assert isinstance(source, ArraySource)
+            return self.model_.transform(source.array)
+        source = open_rows(X)
+        if not source.rereadable:
+            raise TypeError("fit_transform reads the rows twice, but these can be read once only.")
+        self._fit_rows(source, sample_weight)
+        scores: AnyArray = self._scores(source)
+        return scores
 
     def transform(self, X: ArrayLike) -> AnyArray:
         """Return the scores of rows (n, d) as (n, n_components), in the working dtype of `X`.
 
-        Raises NotFittedError before ``fit``, ValueError for a wrong number of features or NaN.
+        Rows may come from wherever ``fit`` takes them; Dask collections give Dask collections,
+        not yet computed. Raises NotFittedError before ``fit``, ValueError for a wrong number of
+        features or NaN.
         """
+        if is_opened(X):
+            scores: AnyArray = self._scores(open_rows(X))
+            return scores
         with self._rows(X) as rows:
             return self.model_.transform(rows)
+
+    def _scores(self, source: Any) -> Any:
+        """Return the scores of all blocks of a source after checking its features."""
+        check_is_fitted(self)
+        features, names = source.shape[1], self._names()
+        if features != self.n_features_in_:
+            raise ValueError(f"X has {features} features, but {type(self).__name__} is expecting "
+                             f"{self.n_features_in_} features as input.")
+        if names is not None and source.columns is not None and source.columns != names:
+            raise ValueError("The feature names should match those that were passed during fit: "
+                             f"{names}.")
+        if hasattr(source, "mapped"):
+            return source.mapped(self.model_.transform, list(self.get_feature_names_out()),
+                                 working_dtype(source.dtype))
+        scores, row = [], 0
+        for block in source.blocks():
+            if len(block):
+                with rows_named(block, source.columns, row):
+                    scores.append(self.model_.transform(block))
+            row += len(block)
+        if not scores:
+            raise ValueError("Found no rows: the source is empty.")
+        return np.concatenate(scores)
 
     def inverse_transform(self, X: ArrayLike) -> AnyArray:
         """Return the rows (n, d) that scores `X` stand for; the inverse of ``transform``.
 
-        Raises NotFittedError before ``fit``, ValueError for a wrong number of columns or NaN.
+        Scores of a Dask collection give a Dask collection. Raises NotFittedError before ``fit``,
+        ValueError for a wrong number of columns or NaN.
         """
         check_is_fitted(self)
+        if is_opened(X):
+            source: Any = open_rows(X)
+            if hasattr(source, "mapped"):
+                names = self._names() or [f"x{i}" for i in range(self.n_features_in_)]
+                lazy: AnyArray = source.mapped(self.model_.inverse_transform, names,
+                                               working_dtype(source.dtype))
+                return lazy
+            return np.concatenate(list(map(self.model_.inverse_transform, source.blocks())))
         return self.model_.inverse_transform(X)
 
     def _fit_rows(self, X: ArrayLike | Source, sample_weight: ArrayLike | None,
@@ -127,12 +179,13 @@ class ModelEstimator(
             source = self._source(X)
             rows = source.shape[0]
             if sample_weight is not None and rows is None:
-                raise ValueError("sample_weight needs a source that knows its number of rows.")
+                raise ValueError("sample_weight needs a source that knows its number of rows; a "
+                                 "Dask array does after X.compute_chunk_sizes().")
             weights = (None if sample_weight is None
                        else as_weights(np.asarray(sample_weight), rows or 0))
             with self._named(source):
                 model = (fitted or self._fitted)(source, weights)
-            self.model_ = model
+            self.model_ = model if source.rereadable else _read_once(model)
         except BaseException:
             self.__dict__ = before
             raise
@@ -140,12 +193,13 @@ class ModelEstimator(
 
     def _source(self, X: Any) -> Source:
         """Return the rows to fit as a source; remember the number and names of features."""
-        if _is_source(X):
+        if is_opened(X):
+            source = open_rows(X)
             self.__dict__.pop("feature_names_in_", None)
-            self.n_features_in_ = X.shape[1]
-            if X.columns is not None:
-                self.feature_names_in_ = np.array(X.columns, dtype=object)
-            return X
+            self.n_features_in_ = source.shape[1]
+            if source.columns is not None:
+                self.feature_names_in_ = np.array(source.columns, dtype=object)
+            return source
         array = self._array(X)
         if type(X) is np.ndarray:  # what validate_data does for it, without 0.1 ms of detection
             self.__dict__.pop("feature_names_in_", None)
@@ -168,6 +222,9 @@ class ModelEstimator(
 
     def _array(self, X: Any) -> AnyArray:
         """Return `X` as an array; numbers in an array of objects are welcome, as everywhere."""
+        if is_opened(X):
+            raise TypeError(f"this method takes an array, not a {type(X).__name__}; pass the rows "
+                            "themselves, such as X.compute() of a Dask collection.")
         if isinstance(X, np.ndarray) and X.dtype == object:
             X = X.astype(np.float64)
         return as_matrix(X, owner=type(self).__name__)
@@ -246,25 +303,14 @@ class LinearEstimator(ModelEstimator):
         return self.model_.projector()
 
 
+def _read_once(model: Any) -> Any:
+    """Return the model with a word on its source in the report."""
+    if not hasattr(model, "report"):
+        return model
+    return replace(model, report={**model.report, "source": "read once, cannot be read again"})
+
+
 def _labelled(X: Any, array: AnyArray) -> Any:
     """Return `X`, or its values if names are given twice and so name nothing."""
     names = [name for name in getattr(X, "columns", ()) if isinstance(name, str)]
     return X if len(set(names)) == len(names) else array
-
-
-def _is_source(X: Any) -> TypeGuard[Source]:
-    return hasattr(X, "blocks") and hasattr(X, "rereadable")
-
-
-def with_progress(source: Source, description: str) -> Source:
-    """Return `source` with a bar on stderr for every pass over its blocks."""
-    rows, features = source.shape
-
-    def blocks() -> Iterator[AnyArray]:
-        with tqdm(total=rows, desc=description, unit="row", unit_scale=True,
-                  leave=False) as bar:
-            for block in source.blocks():
-                yield block
-                bar.update(len(block))
-
-    return BlockSource(blocks, features, rows, source.dtype, source.columns, source.rereadable)

@@ -1,4 +1,4 @@
-"""Rows from files: NumPy, CSV and Parquet, read a block at a time."""
+"""Rows from files and folders of any format, read a block at a time."""
 
 from __future__ import annotations
 
@@ -11,34 +11,50 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, NoReturn
 
 import numpy as np
-from numpy.lib import format as npy
 
+from fastdr.numpy_files import (
+    Header,
+    check_header,
+    chosen_member,
+    npy_folder,
+    npy_source,
+    read_exactly,
+    read_header,
+)
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.sources import block_rows as default_rows
+from fastdr.stores import HDF5_SUFFIXES, ZARR_MARKS, hdf5_source, zarr_source
+from fastdr.tables import TABLE_SUFFIXES, arrow_source, parquet_source
 from fastdr.validation import AnyArray
 
 SUFFIXES = (".npy", ".npz", ".csv", ".csv.gz", ".parquet")
+READABLE = (*SUFFIXES, ".arrow", ".feather", *HDF5_SUFFIXES)
 WHOLE_MEMBER_BYTES = 1 << 30
 _CSV_BYTES = 1 << 22
 
 
 def open_source(path: str | os.PathLike[str], *, member: str | None = None,
-                block_rows: int | None = None) -> Source:
-    r"""Open a file of numbers as a source of row blocks; the whole is never in memory.
+                block_rows: int | None = None, columns: Sequence[str] | None = None) -> Source:
+    r"""Open a file or folder of numbers as a source of row blocks; the whole is never in memory.
 
     Parameters
     ----------
     path : str or path
         ``.npy`` (memory-mapped), ``.npz`` (one member, decompressed as it is read), ``.csv`` or
         ``.csv.gz`` (cells separated by commas; a first line without numbers names the
-        columns) or ``.parquet`` (numeric columns; needs pyarrow).
+        columns), ``.parquet``, ``.arrow`` or ``.feather`` (numeric columns; needs pyarrow),
+        ``.h5`` or ``.hdf5`` (needs h5py), a Zarr folder (needs zarr), or a folder of ``.npy``,
+        ``.parquet`` or ``.arrow`` files, which are read in the order of their names.
     member : str, optional
-        Which array of an ``.npz`` file; needed only if it holds several two-dimensional ones.
+        Which array of an ``.npz``, HDF5 or Zarr file; needed only if it holds several
+        two-dimensional ones.
     block_rows : int, optional
         Rows of a block; by default about 16 MB of them.
+    columns : sequence of str, optional
+        Which columns of a table to read, in this order.
 
     Returns
     -------
@@ -50,7 +66,7 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     FileNotFoundError
         If there is no such file.
     ModuleNotFoundError
-        For Parquet without pyarrow.
+        For a format whose package is not installed.
     ValueError
         If the suffix is not one of the above, or the file is empty, truncated, not
         two-dimensional or has something else than numbers. Faults in the rows of a CSV,
@@ -59,7 +75,7 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     Notes
     -----
     A compressed member in Fortran order cannot be read by rows: it is read whole up to 1 GiB
-    and refused above.
+    and refused above. With `block_rows` an ``.npy`` file is read instead of mapped.
 
     Examples
     --------
@@ -71,85 +87,70 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     (['x', 'y'], [[[1.0, 2.0], [3.0, 4.0]]])
     """
     path = Path(path)
-    suffix = file_suffix(path)
+    if block_rows is not None and block_rows < 1:
+        raise ValueError(f"block_rows must be a positive integer, got {block_rows}.")
     if path.is_dir():
-        raise ValueError(f"{path}: is a directory, not a file.")
+        return _folder_source(path, member, block_rows, columns)
+    suffix = file_suffix(path, READABLE)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: the file is empty.")
-    if member is not None and suffix != ".npz":
-        raise ValueError(f"{path}: member={member!r} was given, but only .npz files have members.")
-    if block_rows is not None and block_rows < 1:
-        raise ValueError(f"block_rows must be a positive integer, got {block_rows}.")
+    if member is not None and suffix not in (".npz", *HDF5_SUFFIXES):
+        raise ValueError(f"{path}: member={member!r} was given, but only .npz, HDF5 and Zarr "
+                         "files have members.")
+    if suffix in TABLE_SUFFIXES:
+        return _TABLES[suffix]([path], block_rows, columns)
+    if columns is not None and "csv" not in suffix:
+        raise ValueError(f"{path}: columns={list(columns)} were given, but only tables have named "
+                         "columns.")
+    if suffix in HDF5_SUFFIXES:
+        return hdf5_source(path, member, block_rows)
     if suffix == ".npz":
         return _npz_source(path, member, block_rows)
-    return _READERS[suffix](path, block_rows)
+    source = npy_source(path, block_rows) if suffix == ".npy" else _csv_source(path, block_rows)
+    return source if columns is None else _with_columns(path, source, columns)
 
 
-def file_suffix(path: Path) -> str:
-    """Return the one of ``SUFFIXES`` that `path` ends in; ValueError if there is none."""
+def file_suffix(path: Path, allowed: Sequence[str] = SUFFIXES) -> str:
+    """Return the one of the `allowed` that `path` ends in; ValueError if there is none."""
     name = path.name.lower()
-    for suffix in SUFFIXES:
+    for suffix in allowed:
         if name.endswith(suffix):
             return suffix
-    raise ValueError(f"{path}: unknown suffix {path.suffix!r}; allowed are {', '.join(SUFFIXES)}.")
+    raise ValueError(f"{path}: unknown suffix {path.suffix!r}; allowed are {', '.join(allowed)}.")
 
 
-class _Header(NamedTuple):
-    """What the header of an .npy stream says."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-
-    @property
-    def size(self) -> int:
-        """Bytes of the array."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
-
-
-def _read_header(file: IO[bytes], where: str) -> _Header:
-    try:
-        version = npy.read_magic(file)
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        return _Header(*read(file))
-    except (ValueError, KeyError) as error:
-        raise ValueError(f"{where}: not a NumPy array file, or truncated ({error}).") from None
-
-
-def _check_header(header: _Header, where: str) -> None:
-    """Raise ValueError unless the array is a table of numbers."""
-    shape, dtype = header.shape, header.dtype
-    if dtype.kind not in "fiub" or (dtype.kind == "f" and dtype.itemsize > 8):
-        raise ValueError(f"{where}: has dtype {dtype}; allowed are float64, float32, float16, bool "
-                         f"and integers: save it converted with astype(float).")
-    if len(shape) != 2:
-        hint = ("save it as array.reshape(-1, 1) if it is one feature, array.reshape(1, -1) if it "
-                "is one row" if len(shape) == 1 else "save it reshaped to (rows, features)")
-        raise ValueError(f"{where}: holds a {len(shape)}-D array of shape {shape}; expected a 2-D "
-                         f"one: {hint}.")
-    if 0 in shape:
-        raise ValueError(f"{where}: holds an array of shape {shape}; at least one row and one "
-                         f"feature are needed.")
+def _folder_source(path: Path, member: str | None, rows: int | None,
+                   columns: Sequence[str] | None) -> Source:
+    """Return the rows of a folder, by what is in it."""
+    if any((path / mark).exists() for mark in ZARR_MARKS):
+        if columns is not None:
+            raise ValueError(f"{path}: columns were given, but a Zarr array has no named ones.")
+        return zarr_source(path, member, rows)
+    if member is not None:
+        raise ValueError(f"{path}: member={member!r} was given, but this is a folder of files.")
+    kinds = [suffix for suffix in (".npy", *TABLE_SUFFIXES) if any(path.glob(f"*{suffix}"))]
+    if len(kinds) != 1:
+        raise ValueError(f"{path}: is a folder with {' and '.join(kinds) or 'no'} files to read; "
+                         f"expected those of one kind: .npy, {', '.join(TABLE_SUFFIXES)}, or a "
+                         "Zarr array.")
+    if kinds[0] in TABLE_SUFFIXES:
+        return _TABLES[kinds[0]](sorted(path.glob(f"*{kinds[0]}")), rows, columns)
+    if columns is not None:
+        raise ValueError(f"{path}: columns were given, but .npy files have no named ones.")
+    return npy_folder(path, rows)
 
 
-def _npy_source(path: Path, rows: int | None) -> Source:
-    with open(path, "rb") as file:
-        header = _read_header(file, str(path))
-        _check_header(header, str(path))
-        offset = file.tell()
-        have = os.fstat(file.fileno()).st_size - offset
-    if have < header.size:
-        raise ValueError(f"{path}: truncated: {header.shape} of {header.dtype} take {header.size} "
-                         f"bytes, the file has {have}.")
-    array = np.memmap(path, header.dtype, "r", offset, header.shape,
-                      "F" if header.fortran else "C")
-    if rows is None:
-        return ArraySource(array)
-    total = header.shape[0]
-    return BlockSource(lambda: (array[start:start + rows] for start in range(0, total, rows)),
-                       header.shape[1], total, header.dtype)
+def _with_columns(path: Path, source: Source, columns: Sequence[str]) -> Source:
+    """Return some columns of a source by name."""
+    names = source.columns or []
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise ValueError(f"{path}: has no column {missing[0]!r}; it has {names}.")
+    places = [names.index(name) for name in columns]
+    return BlockSource(lambda: (block[:, places] for block in source.blocks()), len(places),
+                       source.shape[0], source.dtype, list(columns))
 
 
 def _npz_source(path: Path, member: str | None, rows: int | None) -> Source:
@@ -157,10 +158,10 @@ def _npz_source(path: Path, member: str | None, rows: int | None) -> Source:
         headers = {}
         for name in archive.namelist():
             with archive.open(name) as file:
-                headers[name.removesuffix(".npy")] = _read_header(file, f"{path}[{name}]")
-    member = _choose_member(path, headers, member)
+                headers[name.removesuffix(".npy")] = read_header(file, f"{path}[{name}]")
+    member = chosen_member(path, {name: item.shape for name, item in headers.items()}, member)
     header, where = headers[member], f"{path}[{member}]"
-    _check_header(header, where)
+    check_header(header, where)
     (total, features), dtype = header.shape, header.dtype
     if header.fortran and total > 1 and features > 1:
         return ArraySource(_whole_member(path, member, header))
@@ -168,26 +169,13 @@ def _npz_source(path: Path, member: str | None, rows: int | None) -> Source:
 
     def blocks() -> Iterator[AnyArray]:
         with _zip_errors(path), zipfile.ZipFile(path) as archive, _open(archive, member) as file:
-            _read_header(file, where)
+            read_header(file, where)
             for start in range(0, total, step):
                 shape = (min(step, total - start), features)
-                yield np.frombuffer(_read_exactly(file, header._replace(shape=shape), where),
+                yield np.frombuffer(read_exactly(file, header._replace(shape=shape), where),
                                     dtype).reshape(shape)
 
     return BlockSource(blocks, features, total, dtype)
-
-
-def _choose_member(path: Path, headers: dict[str, _Header], member: str | None) -> str:
-    """Return `member` after checking it, or the only two-dimensional array."""
-    tables = [name for name, header in headers.items() if len(header.shape) == 2]
-    content = ", ".join(f"{name} {header.shape}" for name, header in headers.items()) or "nothing"
-    if member is not None:
-        if member not in headers:
-            raise ValueError(f"{path}: has no member {member!r}; it holds {content}.")
-        return member
-    if len(headers) == 1 or len(tables) == 1:
-        return (tables or list(headers))[0]
-    raise ValueError(f"{path}: choose one member of this file; it holds {content}.")
 
 
 def _open(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
@@ -195,7 +183,7 @@ def _open(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
     return archive.open(name if name in archive.namelist() else member)
 
 
-def _whole_member(path: Path, member: str, header: _Header) -> AnyArray:
+def _whole_member(path: Path, member: str, header: Header) -> AnyArray:
     """Read a member in Fortran order, which cannot be read by rows."""
     where = f"{path}[{member}]"
     if header.size > WHOLE_MEMBER_BYTES:
@@ -203,16 +191,9 @@ def _whole_member(path: Path, member: str, header: _Header) -> AnyArray:
                          f"cannot be read by rows: save it with numpy.save, or after "
                          f"numpy.ascontiguousarray.")
     with _zip_errors(path), zipfile.ZipFile(path) as archive, _open(archive, member) as file:
-        _read_header(file, where)
-        data = _read_exactly(file, header, where)
+        read_header(file, where)
+        data = read_exactly(file, header, where)
     return np.frombuffer(data, header.dtype).reshape(header.shape, order="F")
-
-
-def _read_exactly(file: IO[bytes], header: _Header, where: str) -> bytes:
-    data = file.read(header.size)
-    if len(data) < header.size:
-        raise ValueError(f"{where}: truncated: {header.size - len(data)} bytes are missing.")
-    return data
 
 
 @contextmanager
@@ -326,68 +307,6 @@ def _text_errors(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: not a text file in UTF-8 ({error}).") from None
 
 
-def import_pyarrow(path: Path) -> Any:
-    """Import pyarrow with its Parquet module, or say how to get it."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(f'{path}: Parquet files need pyarrow; run: pip install '
-                                  f'"fastdr[io]"') from None
-    return pyarrow
-
-
-def _parquet_source(path: Path, rows: int | None) -> Source:
-    arrow = import_pyarrow(path)
-
-    def open_file() -> Any:
-        # read through a small buffer: otherwise whole column chunks are held
-        return arrow.parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False)
-
-    try:
-        with open_file() as file:
-            schema, total = file.schema_arrow, file.metadata.num_rows
-    except arrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a Parquet file, or truncated ({error}).") from None
-    index = [name for name in (schema.pandas_metadata or {}).get("index_columns", [])
-             if isinstance(name, str)]
-    fields = [field for field in schema if field.name not in index]
-    dtype = _common_dtype(path, arrow, fields)
-    names = [field.name for field in fields]
-    if total == 0 or not names:
-        raise ValueError(f"{path}: holds {total} rows of {len(names)} columns; at least one row "
-                         f"and one column are needed.")
-    step = rows or max(1, default_rows(len(names), dtype.itemsize) // 4)
-
-    def blocks() -> Iterator[AnyArray]:
-        first = 0
-        with open_file() as file:
-            for batch in file.iter_batches(step, columns=names, use_threads=False):
-                block = np.empty((batch.num_rows, len(names)), dtype, order="F")
-                for position, name in enumerate(names):
-                    cells = batch.column(name)
-                    if cells.null_count:
-                        row = first + cells.is_null().index(True).as_py()
-                        raise ValueError(f"{path}: row {row}, column {position} ({name!r}) is "
-                                         f"null; remove or impute such cells first.")
-                    block[:, position] = cells.to_numpy(zero_copy_only=False)
-                first += batch.num_rows
-                yield block
-
-    return BlockSource(blocks, len(names), total, dtype, names)
-
-
-def _common_dtype(path: Path, arrow: Any, fields: Sequence[Any]) -> np.dtype[Any]:
-    """Return one dtype that holds every column."""
-    types = arrow.types
-    for field in fields:
-        if not (types.is_integer(field.type) or types.is_floating(field.type)
-                or types.is_boolean(field.type)):
-            raise ValueError(f"{path}: column {field.name!r} is {field.type}, not numeric; write "
-                             f"the file without it.")
-    return np.result_type(*[np.dtype(field.type.to_pandas_dtype()) for field in fields] or [bool])
-
-
-_READERS: dict[str, Callable[[Path, int | None], Source]] = {
-    ".npy": _npy_source, ".csv": _csv_source, ".csv.gz": _csv_source, ".parquet": _parquet_source,
+_TABLES: dict[str, Callable[[Sequence[Path], int | None, Sequence[str] | None], Source]] = {
+    ".parquet": parquet_source, ".arrow": arrow_source, ".feather": arrow_source,
 }

@@ -189,7 +189,7 @@ class IncrementalPCA(PCA):
         self.__dict__.pop("drift_", None)
         self._state = grown(self._empty(features), source, weights)
         plain = self.forgetting == 1 and self.window is None
-        return self._solved(source if plain else None, weights)
+        return self._solved(source if plain and source.rereadable else None, weights)
 
     def _add(self, X: Any, sample_weight: Any) -> None:
         first = "_state" not in vars(self)

@@ -12,10 +12,11 @@ import numpy as np
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.models import LinearModel
 from fastdr.network_model import NetworkModel
+from fastdr.statistics import Moments
 from fastdr.unmixing_model import UnmixingModel
 from fastdr.validation import AnyArray
 
-Model = LinearModel | DiscriminantModel | UnmixingModel | NetworkModel
+Model = LinearModel | DiscriminantModel | UnmixingModel | NetworkModel | Moments
 Entries = Mapping[str, Any]
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
@@ -32,6 +33,7 @@ class Kind:
     fields : (header, arrays) to fields of the model other than arrays; raises ValueError for
         values that no model has, as a file may say anything.
     model : the class.
+    described : whether it has `feature_names` and a `report` of its own.
     """
 
     model: Callable[..., Model]
@@ -39,6 +41,7 @@ class Kind:
     optional: tuple[str, ...]
     entries: Callable[[Any], dict[str, Any]]
     fields: Callable[[Entries, Mapping[str, AnyArray]], dict[str, Any]]
+    described: bool = True
 
     def arrays(self, model: Model) -> dict[str, AnyArray]:
         """Return the arrays to write."""
@@ -53,8 +56,9 @@ class Kind:
             raise ValueError(f"it holds arrays {sorted(arrays)}; expected "
                              f"{', '.join(self.needed)}{perhaps}.")
         names = header["feature_names"]
-        made = self.model(**arrays, **self.fields(header, arrays), report=header["report"],
-                          feature_names=None if names is None else tuple(names))
+        described = {"feature_names": None if names is None else tuple(names),
+                     "report": header["report"]} if self.described else {}
+        made = self.model(**arrays, **self.fields(header, arrays), **described)
         if isinstance(made, LinearModel) and made.certificate is not None and (
                 len(made.certificate.lower) != len(made.variances)):
             raise ValueError("its certificate is of another number of variances.")
@@ -134,6 +138,26 @@ def _network_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str
             "pca_loss": float.fromhex(header["pca_loss"]), **counts}
 
 
+def _moment_entries(moments: Moments) -> dict[str, Any]:
+    return {"count": moments.count, "weight": moments.weight.hex(),
+            "square_weight": moments.square_weight.hex()}
+
+
+def _moment_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    features = arrays["mean"].size
+    shapes = {"mean": (features,), "rest": (features,), "scatter": (features, features)}
+    if {name: array.shape for name, array in arrays.items()} != shapes:
+        raise ValueError(f"it holds arrays {sorted(arrays)} of other shapes than mean (d,), "
+                         "rest (d,) and scatter (d, d).")
+    count = _count(header["count"], "count")
+    weights = {name: float.fromhex(header[name]) for name in ("weight", "square_weight")}
+    if count < 1 or not all(0 < weight < math.inf for weight in weights.values()):
+        raise ValueError(f"count {count} or weights {weights} are impossible.")
+    if (np.diagonal(arrays["scatter"]) < 0).any():
+        raise ValueError("sums of squares must not be negative.")
+    return {"count": count, **weights}
+
+
 def _count(value: Any, name: str) -> int:
     if type(value) is not int or abs(value) > 1 << 62:
         raise ValueError(f"{name}={value!r} is not a whole number.")
@@ -150,4 +174,6 @@ KINDS = {
                           _source_entries, _source_fields),
     "NetworkModel": Kind(NetworkModel, ("parameters", "mean", "scale", "losses", "held_out_losses"),
                          (), _network_entries, _network_fields),
+    "Moments": Kind(Moments, ("mean", "rest", "scatter"), (), _moment_entries, _moment_fields,
+                    described=False),
 }

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,7 @@ from safetensors.numpy import save as to_bytes
 
 from fastdr.kinds import KINDS, Model
 from fastdr.models import LinearModel
+from fastdr.statistics import Moments
 from fastdr.validation import AnyArray
 
 FORMAT = 1
@@ -29,14 +31,17 @@ DTYPES = {"F64": "<f8", "F32": "<f4"}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 
 
-def save(model: Model, path: str | PathLike[str]) -> None:
+def save(model: Model, path: str | PathLike[str],
+         report: Mapping[str, Any] | None = None) -> None:
     """Write `model` to `path`: beside it first, then renamed, so no half-written file remains.
 
     Parameters
     ----------
-    model : LinearModel, DiscriminantModel, UnmixingModel or NetworkModel
+    model : LinearModel, DiscriminantModel, UnmixingModel, NetworkModel or Moments
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
+    report : mapping of plain values, optional
+        What to keep beside Moments, which have no report of their own.
 
     Raises
     ------
@@ -55,12 +60,13 @@ def save(model: Model, path: str | PathLike[str]) -> None:
     array([2.])
     """
     kind = KINDS[type(model).__name__]
+    names = getattr(model, "feature_names", None)
     header = {
         "format": FORMAT,
         "kind": type(model).__name__,
         "version": _version(),
-        "feature_names": None if model.feature_names is None else list(model.feature_names),
-        "report": dict(model.report),
+        "feature_names": None if names is None else list(names),
+        "report": dict(getattr(model, "report", report or {})),
         **kind.entries(model),
     }
     text = json.dumps(header, default=_plain)
@@ -76,7 +82,7 @@ def load(path: str | PathLike[str]) -> Model:
 
     Returns
     -------
-    LinearModel, DiscriminantModel, UnmixingModel or NetworkModel
+    LinearModel, DiscriminantModel, UnmixingModel, NetworkModel or Moments
         Its arrays are read-only views of the mapped file.
 
     Raises
@@ -94,6 +100,42 @@ def load(path: str | PathLike[str]) -> Model:
     >>> fastdr.load(path).components
     array([[0.6, 0.8]])
     """
+    header, arrays = _opened(path)
+    with _invalid(path):
+        return KINDS[header["kind"]].made(header, arrays)
+
+
+def load_moments(path: str | PathLike[str]) -> tuple[Moments, dict[str, Any]]:
+    """Return saved Moments and the report kept beside them; ValueError if they are not such."""
+    header, arrays = _opened(path)
+    if header["kind"] != "Moments":
+        raise ValueError(f"{path} holds a {header['kind']}, not Moments.")
+    with _invalid(path):
+        moments = KINDS["Moments"].made(header, arrays)
+        assert isinstance(moments, Moments)
+        return moments, header["report"]
+
+
+def load_axes(path: str | PathLike[str]) -> LinearModel:
+    """As `load`; raises ValueError if the model is not one of axes."""
+    model = load(path)
+    if not isinstance(model, LinearModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no principal axes; "
+                         "use fastdr.load in Python.")
+    return model
+
+
+@contextmanager
+def _invalid(path: str | PathLike[str]) -> Iterator[None]:
+    """Say of which file a fault is."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{path} is not a valid fastdr model: {error}") from None
+
+
+def _opened(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+    """Return the header and the arrays of a file after checking what all kinds have."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a model file.")
@@ -104,21 +146,10 @@ def load(path: str | PathLike[str]) -> Model:
         raise ValueError(f"{path} is not a complete safetensors file: {error}.") from None
     if text is None:
         raise ValueError(f"{path} is a safetensors file but holds no fastdr model.")
-    try:
+    with _invalid(path):
         header, arrays = _header(text), _mapped(path)
         _check(header, arrays)
-        return KINDS[header["kind"]].made(header, arrays)
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{path} is not a valid fastdr model: {error}") from None
-
-
-def load_axes(path: str | PathLike[str]) -> LinearModel:
-    """As `load`; raises ValueError if the model is not one of axes."""
-    model = load(path)
-    if not isinstance(model, LinearModel):
-        raise ValueError(f"{path} holds a {type(model).__name__}, which has no principal axes; "
-                         "use fastdr.load in Python.")
-    return model
+        return header, arrays
 
 
 def _header(text: str) -> dict[str, Any]:

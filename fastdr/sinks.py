@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from fastdr.files import file_suffix, import_pyarrow
+from fastdr.files import file_suffix
+from fastdr.tables import import_pyarrow
 from fastdr.validation import AnyArray
 
 

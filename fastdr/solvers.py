@@ -120,7 +120,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
     least = values[min(count, rows.bound) - 1] if min(count, rows.bound) else math.inf
     if least <= error / (SINGLE_RTOL if rows.single else RTOL):
         if not tall.rereadable:
-            axes = replace(axes, method=axes.method + ", small variances uncertain")
+            axes = _from_sums(rows, matrix, diagonal, axes)
         elif rows.single:
             better = lapack(in_double(rows), components, choose, prove)
             return replace(better, passes=better.passes + 1)
@@ -148,6 +148,15 @@ def _told(rows: CentredRows, matrix: FloatArray, known: tuple[FloatArray, FloatA
     judge = len(values) if prove and len(values) == len(matrix) else wanted
     told = judged(matrix, values[:judge], vectors[:judge], following, error, prove)
     return told.first(wanted).padded(count, error)
+
+
+def _from_sums(rows: CentredRows, matrix: FloatArray, diagonal: FloatArray, axes: Axes) -> Axes:
+    """As `_factored` for rows that cannot be read again: by a Cholesky factor if there is one."""
+    _restore(matrix, diagonal)
+    factor = None if rows.single else cholesky_factor(matrix)
+    if factor is None:
+        return replace(axes, method=axes.method + ", small variances uncertain")
+    return _svd_axes(factor, "jacobi(cholesky)", relative=True)
 
 
 def single_error(rows: CentredRows) -> float:

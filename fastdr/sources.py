@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -85,6 +87,13 @@ class ArraySource:
         for start in range(0, self.array.shape[0], step):
             yield self.array[start:start + step]
 
+    def in_blocks(self, rows: int) -> BlockSource:
+        """Return the same rows as blocks of `rows` each."""
+        total, features = self.array.shape
+        return BlockSource(lambda: (self.array[start:start + rows]
+                                    for start in range(0, total, rows)),
+                           features, total, self.array.dtype, self.columns)
+
 
 @dataclass(frozen=True)
 class BlockSource:
@@ -111,6 +120,72 @@ class BlockSource:
                                  f"(rows, {self.features}).")
             yield block
             row += len(block)
+
+
+def read_once(open_blocks: Callable[[], Iterator[AnyArray]], what: str
+              ) -> Callable[[], Iterator[AnyArray]]:
+    """Return `open_blocks` for `what` can be read once: it refuses a second call."""
+    used = False
+
+    def blocks() -> Iterator[AnyArray]:
+        nonlocal used
+        if used:
+            raise ValueError(f"{what} can be read once, and it has been; pass a new one, or a "
+                             "source that opens it anew.")
+        used = True
+        return open_blocks()
+
+    return blocks
+
+
+def prefetched(source: Source) -> Source:
+    """Return `source` with a thread that reads the next block while one is worked on.
+
+    At most three blocks are held: one in use, one that waits and one that is being read.
+    """
+    rows, features = source.shape
+    return BlockSource(lambda: _read_ahead(source.blocks), features, rows, source.dtype,
+                       source.columns, source.rereadable)
+
+
+def _read_ahead(open_blocks: Callable[[], Iterator[AnyArray]]) -> Iterator[AnyArray]:
+    """Yield the blocks that another thread reads; its errors are raised here."""
+    waiting: queue.Queue[tuple[AnyArray | None, BaseException | None]] = queue.Queue(1)
+    ended = threading.Event()
+
+    def put(block: AnyArray | None, error: BaseException | None) -> bool:
+        while not ended.is_set():
+            try:
+                waiting.put((block, error), timeout=0.1)
+                return True
+            except queue.Full:
+                pass
+        return False
+
+    def read() -> None:
+        try:
+            for block in open_blocks():
+                if not put(block, None):
+                    return
+                del block
+            put(None, None)
+        except BaseException as error:
+            put(None, error)
+
+    reader = threading.Thread(target=read, name="fastdr-reader", daemon=True)
+    reader.start()
+    try:
+        while True:
+            block, error = waiting.get()
+            if error is not None:
+                raise error
+            if block is None:
+                return
+            yield block
+            del block
+    finally:
+        ended.set()
+        reader.join()
 
 
 def as_source(X: Any) -> Source:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,6 +22,7 @@ from fastdr.validation import (
     as_weights,
     output,
     raise_not_finite,
+    rows_named,
     working_dtype,
 )
 
@@ -111,21 +114,29 @@ class Moments:
     @classmethod
     def of_source(cls, source: Source, sample_weight: ArrayLike | None = None, *,
                   precision: Precision = None) -> Self:
-        """Moments of all row blocks of a Source, read once and merged in order."""
+        """Moments of all row blocks of a Source, read once and merged in order.
+
+        A source that gathers its moments itself, as Dask collections do, is asked for them.
+        """
         array = getattr(source, "array", None)
         if array is not None:
             return cls.of(array, sample_weight, precision=precision)
+        gathered = getattr(source, "moments", None)
         weight = None if sample_weight is None else np.asarray(sample_weight)
+        if gathered is not None:
+            found: Self = gathered(precision, weight)
+            return found
         total: Self | None = None
         row = 0
         for block in source.blocks():
             if not len(block):
                 continue
             part = None if weight is None else weight[row:row + len(block)]
-            row += len(block)
+            first, row = row, row + len(block)
             if part is not None and not part.any():
                 continue
-            moments = cls.of(block, part, precision=precision)
+            with rows_named(block, source.columns, first):
+                moments = cls.of(block, part, precision=precision)
             total = moments if total is None else total.merge(moments)
         if total is None:
             raise ValueError("Found no rows: the source is empty or all its weights are zero.")
@@ -152,6 +163,11 @@ class Moments:
         """Moments of the same rows with all weights times a positive `factor`."""
         return type(self)(self.count, factor * self.weight, factor**2 * self.square_weight,
                           self.mean, factor * self.scatter, self.rest)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the moments to one safetensors file; `fastdr.load` reads them back."""
+        # persistence knows the values, not the reverse
+        import_module("fastdr.persistence").save(self, path)
 
     def about(self, mean: ArrayLike) -> FloatArray:
         """Return the (d, d) scatter about a given mean: Σ weight (row - mean)(row - mean)ᵀ."""

@@ -19,11 +19,12 @@ from fastdr.validation import (
     as_weights,
     check_square,
     raise_not_finite,
+    rows_named,
     working_dtype,
 )
 
 PANEL = 256  # rows that are worth a product of their own
-SINGLE = np.dtype(np.float32)
+SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 SMALLEST, LARGEST = 1e-260, 1e300  # sums of squares that float64 holds with all their digits
 
 
@@ -96,17 +97,22 @@ Rows = TypeVar("Rows", bound=Growing)
 
 def grown(so_far: Rows, source: Source, weights: FloatArray | None,
           watcher: Watcher | None = None) -> Rows:
-    """Add the rows of a source, which `watcher` sees too; an error names the row in the source."""
+    """Add the rows of a source, which `watcher` sees too; an error names the row in the source.
+
+    If nothing has to see the rows, sources that gather their moments themselves are asked.
+    """
+    tall = (source.shape[0] or math.inf) >= source.shape[1]
+    if (isinstance(so_far, Stream) and so_far.forgetting == 1 and watcher is None and tall
+            and hasattr(source, "moments")):
+        found = Moments.of_source(source, weights, precision="double")
+        return so_far.add_moments(found, working_dtype(source.dtype))
     start = 0
     for block in [source.array] if isinstance(source, ArraySource) else source.blocks():
         part = None if weights is None else weights[start:start + len(block)]
         if len(block):
             as_matrix(block)
-            try:
+            with rows_named(block, source.columns, start):
                 so_far = so_far.add(block, part)
-            except ValueError:
-                raise_not_finite(block, columns=source.columns, first_row=start)
-                raise
             if watcher is not None:
                 watcher.add(block, part)
         start += len(block)
@@ -146,6 +152,7 @@ class Stream:
     summed : Moments or None, of all rows but those waiting.
     waiting : tuple of Batch, the last rows: fewer than max(256, d), so that sums are worth it
         and the rows take no more room than the moments.
+    held : int, rows waiting.
 
     Examples
     --------
@@ -161,28 +168,31 @@ class Stream:
     dtype: np.dtype[Any] = SINGLE
     summed: Moments | None = None
     waiting: tuple[Batch, ...] = ()
+    held: int = 0
 
     def add(self, rows: AnyArray, weights: FloatArray | None = None) -> Self:
         """Return the stream with more rows (n, d); weights (n,) say how often each occurs.
 
-        O(n d) for few rows, O((n + d) d) a row when they are summed.
+        O(n d) while rows wait, O((n + d) d) when those waiting are summed.
         """
         new = counted(rows, weights)
         if not len(new.rows):
             return self
-        held = sum(len(batch.rows) for batch in self.waiting)
+        held, least = self.held + len(new.rows), max(PANEL, self.features)
+        summed, waiting = self.summed, (*self.waiting, new)
+        if held < least:
+            waiting = (*self.waiting, copied(new))
+        elif len(new.rows) < least:
+            summed, waiting, held = self._with([joined(waiting)]), (), 0
+        else:
+            before = [joined(self.waiting)] if self.waiting else []
+            summed, waiting, held = self._with([*before, new]), (), 0
         weight = len(new.rows) if new.weights is None else float(new.weights.sum())
-        known = replace(self, seen=self.seen + len(new.rows), weight=self.weight + weight,
-                        dtype=np.result_type(self.dtype, working_dtype(rows.dtype)))
-        least = max(PANEL, self.features)
-        if held + len(new.rows) < least:
-            return replace(known, waiting=(*self.waiting, copied(new)))
-        if len(new.rows) < least:
-            return replace(known, summed=self._with([joined([*self.waiting, new])]), waiting=())
-        parts = [joined(self.waiting), new] if self.waiting else [new]
-        return replace(known, summed=self._with(parts), waiting=())
+        return replace(self, seen=self.seen + len(new.rows), weight=self.weight + weight,
+                       dtype=np.result_type(self.dtype, working_dtype(rows.dtype)),
+                       summed=summed, waiting=waiting, held=held)
 
-    def add_moments(self, moments: Moments) -> Self:
+    def add_moments(self, moments: Moments, dtype: np.dtype[Any] = DOUBLE) -> Self:
         """Return the stream with rows of which only the moments are known."""
         if self.forgetting < 1:
             raise ValueError("Moments do not say in which order their rows came; they can only "
@@ -191,7 +201,7 @@ class Stream:
             raise ValueError(f"the moments are of {len(moments.mean)} features; expected "
                              f"{self.features}.")
         return replace(self, seen=self.seen + moments.count, weight=self.weight + moments.weight,
-                       dtype=np.dtype(np.float64),
+                       dtype=np.result_type(self.dtype, dtype),
                        summed=moments if self.summed is None else self.summed + moments)
 
     def merge(self, other: Stream) -> Self:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -245,3 +246,13 @@ def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None
         raise ValueError(
             f"Input {name} contains {kind} at row {first_row + row}, {label} ({count} non-finite "
             f"value{'s' if count > 1 else ''} in all). Remove or impute such values first.")
+
+
+@contextmanager
+def rows_named(block: AnyArray, columns: Sequence[str] | None, first_row: int) -> Iterator[None]:
+    """Let an error about NaN or infinity in a `block` name the row of all the data."""
+    try:
+        yield
+    except ValueError:
+        raise_not_finite(block, columns=columns, first_row=first_row)
+        raise

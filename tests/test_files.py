@@ -124,13 +124,13 @@ def test_missing_unknown_and_empty_files(tmp_path):
     allowed = r"unknown suffix '\.txt'; allowed are \.npy, \.npz, \.csv, \.csv\.gz, \.parquet"
     fails(tmp_path / "x.txt", allowed)
     (tmp_path / "d.npy").mkdir()
-    fails(tmp_path / "d.npy", "is a directory")
+    fails(tmp_path / "d.npy", "is a folder with no files to read")
     for suffix in SUFFIXES:
         path = tmp_path / f"empty{suffix}"
         path.touch()
         fails(path, "the file is empty")
     np.save(tmp_path / "x.npy", rows())
-    fails(tmp_path / "x.npy", "only .npz files have members", member="X")
+    fails(tmp_path / "x.npy", "only .npz, HDF5 and Zarr files have", member="X")
     with pytest.raises(ValueError, match="block_rows must be a positive integer, got 0"):
         open_source(tmp_path / "x.npy", block_rows=0)
 
@@ -223,7 +223,7 @@ def test_parquet_of_frames(tmp_path):
     assert source.dtype == np.float64
     np.testing.assert_array_equal(read(path, block_rows=2), frame.to_numpy(float))
     frame.assign(d="text").to_parquet(path)
-    fails(path, "column 'd' is (large_)?string, not numeric; write the file without it")
+    fails(path, "column 'd' is (large_)?string, not numeric; choose columns without it")
     frame.assign(b=[0.5, None, 2.5]).to_parquet(path)
     fails(path, r"row 1, column 1 \('b'\) is null", block_rows=1)
     frame[:0].to_parquet(path)

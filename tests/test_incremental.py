@@ -210,6 +210,22 @@ def test_parameters_mean_what_they_mean_in_pca(wine, parameters):
                                    rtol=1e-9)
 
 
+def test_scales_of_columns_cost_no_digits(rng):
+    X = rng.standard_normal((900, 4)) @ rng.standard_normal((4, 4)) * [1e8, 1e4, 1, 1e-4]
+    found, expected = streamed(X, 40), PCA().fit(X)
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-9)
+    assert found.report_["method"] == "jacobi(cholesky)"
+    X[:, 3] = X[:, 2]  # no factor exists, and the rows are gone
+    assert "uncertain" in streamed(X, 40).report_["method"]
+
+
+def test_fit_of_batches_that_are_read_once(rng):
+    for X in (spread(rng, 30, 50), spread(rng, 900, 4)):
+        found = IncrementalPCA(3).fit(iter(np.array_split(X, 4)))
+        assert_same(found, PCA(3).fit(X), X)
+        assert "read once" in found.report_["source"]
+
+
 def test_features_have_variances(rng):
     X = spread(rng, 30, 40, 5.0)
     for rows in (X, X[:, :4]):

@@ -41,6 +41,11 @@ def test_shown_commands_work(tmp_path, monkeypatch):
     for name in ("rows.csv", "rows.npy", "rows.parquet", "new.parquet"):
         with open_sink(name, [f"x{index}" for index in range(12)]) as sink:
             sink.write(X)
+    with pytest.importorskip("h5py").File("big.h5", "w") as file:
+        file["X"] = X
+    Path("parts").mkdir()
+    with open_sink("parts/1.parquet", ["height", "depth", "width"]) as sink:
+        sink.write(X[:, :3])
     lines = [line for text in blocks("bash") for line in text.splitlines()
              if re.match(r"fastdr (?!demo)", line)]
     assert len(lines) >= 4

@@ -1,0 +1,104 @@
+"""Rows from chunked arrays on disk: HDF5 data sets and Zarr arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdr.numpy_files import Header, check_header, chosen_member
+from fastdr.sources import BlockSource, Source, block_rows
+from fastdr.validation import AnyArray
+
+HDF5_SUFFIXES = (".h5", ".hdf5")
+ZARR_MARKS = ("zarr.json", ".zarray", ".zgroup")
+
+
+def hdf5_source(path: Path, member: str | None, rows: int | None) -> Source:
+    """Return the rows of a data set of an HDF5 file, which is open only while it is read."""
+    try:
+        import h5py
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(f'{path}: HDF5 files need h5py; run: pip install "fastdr[io]"'
+                                  ) from None
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        try:
+            file = h5py.File(path, "r")
+        except OSError as error:
+            raise ValueError(f"{path}: not an HDF5 file, or truncated ({error}).") from None
+        with file:
+            yield file
+
+    with opened() as file:
+        found: dict[str, tuple[int, ...]] = {}
+
+        def note(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset):
+                found[name] = item.shape or ()
+
+        file.visititems(note)
+        name = chosen_member(path, found, member)
+
+    @contextmanager
+    def data() -> Iterator[Any]:
+        with opened() as file:
+            yield file[name]
+
+    return chunked_source(data, f"{path}[{name}]", rows)
+
+
+def zarr_source(path: Path, member: str | None, rows: int | None) -> Source:
+    """Return the rows of a Zarr array, or of one in a group."""
+    try:
+        import zarr
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(f'{path}: Zarr needs zarr; run: pip install "fastdr[io]"'
+                                  ) from None
+    try:
+        store = zarr.open(str(path), mode="r")
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{path}: not a Zarr array or group ({error}).") from None
+    if hasattr(store, "shape"):
+        if member is not None:
+            raise ValueError(f"{path}: member={member!r} was given, but this is one array.")
+        return array_source(store, rows, str(path))
+    name = chosen_member(path, {name: item.shape for name, item in store.arrays()}, member)
+    return array_source(store[name], rows, f"{path}[{name}]")
+
+
+def array_source(array: Any, rows: int | None, where: str = "X") -> Source:
+    """Return the rows of an open h5py data set or Zarr array."""
+    return chunked_source(lambda: nullcontext(array), where, rows)
+
+
+def chunked_source(opened: Callable[[], AbstractContextManager[Any]], where: str,
+                   rows: int | None) -> Source:
+    """Return the rows of what has ``shape``, ``dtype``, perhaps ``chunks``, and can be sliced.
+
+    Blocks are whole chunks unless these take more than 64 MB or `rows` says otherwise, so that a
+    compressed chunk is not unpacked twice.
+    """
+    with opened() as data:
+        header = Header(tuple(data.shape), False, np.dtype(data.dtype))
+        chunk = (getattr(data, "shards", None) or getattr(data, "chunks", None) or (1,))[0]
+    check_header(header, where)
+    total, features = header.shape
+    step = rows or block_rows(features, header.dtype.itemsize)
+    if rows is None and chunk <= 4 * step:
+        step = max(chunk, step // chunk * chunk)
+
+    def blocks() -> Iterator[AnyArray]:
+        with opened() as data:
+            for start in range(0, total, step):
+                block = np.asarray(data[start:min(start + step, total)])
+                if block.shape != (min(step, total - start), features):
+                    raise ValueError(f"{where}: ends before row {total}: it was cut while being "
+                                     "read.")
+                yield block
+
+    return BlockSource(blocks, features, total, header.dtype)

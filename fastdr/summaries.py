@@ -1,0 +1,67 @@
+"""Fitted models as tables of text and as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastdr.models import LinearModel
+from fastdr.operators import reconstruction_error
+from fastdr.validation import AnyArray
+
+
+def loss_table(model: LinearModel, X: AnyArray, ks: Sequence[int]) -> str:
+    """Measured losses of keeping k components beside the variances left out."""
+    rows = []
+    for k in ks:
+        measured = reconstruction_error(X, model.components[:k], model.mean, model.scale)
+        loss = float(measured.sum()) / (len(X) - 1)
+        left_out = float(model.variances[k:].sum())
+        rows.append([str(k), f"{loss:.10f}", f"{left_out:.10f}",
+                     f"{abs(loss - left_out) / model.total_variance:.1e}"])
+    return text_table(["k", "measured loss", "variance left out", "difference / total"], rows)
+
+
+def variance_table(model: LinearModel, limit: int) -> str:
+    """Return the first `limit` variances, their error bounds and shares."""
+    bound = model.report.get("variance_error")
+    shares = ratios(model)
+    kept = np.cumsum(shares)
+    rows = [[str(index + 1), f"{np.ldexp(variance, -2 * model.exponent):.8g}",
+             "" if bound is None else f"{bound:.1e}",
+             f"{100 * shares[index]:.2f} %", f"{100 * kept[index]:.2f} %"]
+            for index, variance in enumerate(model.variances[:limit])]
+    text = text_table(["component", "variance", "+/- at most", "ratio", "cumulative"], rows)
+    more = len(model.variances) - limit
+    return text if more <= 0 else f"{text}\n{'...':>9}  ({more} more)"
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Right-aligned columns two spaces apart, a rule below the head."""
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *rows]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+                     for line in lines)
+
+
+def ratios(model: LinearModel) -> AnyArray:
+    """Return the shares of the total variance, (k,)."""
+    return model.variances / (model.total_variance or 1.0)
+
+
+def facts_of(model: LinearModel) -> dict[str, Any]:
+    """Return what is known of a model as plain values."""
+    total, left_out, noise, *variances = np.ldexp(
+        [model.total_variance, model.left_out, model.noise_variance, *model.variances],
+        -2 * model.exponent).tolist()
+    known = {name: model.report.get(name) for name in ("solver", "method", "reason",
+                                                       "variance_error")}
+    return {
+        "rows": model.count, "features": len(model.mean), "components": len(model.components),
+        "rank": model.rank, "whiten": model.whiten, "standardized": model.scale is not None,
+        "dtype": str(model.dtype), "total_variance": total,
+        "left_out": left_out, "noise_variance": noise,
+        "variances": variances, "ratios": ratios(model).tolist(),
+    } | {name: value for name, value in known.items() if value is not None}

@@ -1,0 +1,208 @@
+"""Rows from columnar tables: Parquet and Arrow files, folders of them, frames in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastdr.sources import BlockSource, Source, block_rows, read_once
+from fastdr.validation import AnyArray
+
+TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
+
+
+def import_pyarrow(where: object) -> Any:
+    """Import pyarrow with its Parquet module, or say how to get it."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(f'{where}: Parquet files need pyarrow; run: pip install '
+                                  f'"fastdr[io]"') from None
+    return pyarrow
+
+
+def parquet_source(paths: Sequence[Path], rows: int | None, columns: Sequence[str] | None = None
+                   ) -> Source:
+    """Return the rows of Parquet files of the same columns, one file after the other."""
+    where = paths[0] if len(paths) == 1 else paths[0].parent
+    arrow = import_pyarrow(where)
+
+    def open_file(path: Path) -> Any:
+        # read through a small buffer: otherwise whole column chunks are held
+        return arrow.parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False)
+
+    def facts(path: Path) -> tuple[Any, int]:
+        try:
+            with open_file(path) as file:
+                return file.schema_arrow, file.metadata.num_rows
+        except arrow.ArrowInvalid as error:
+            raise ValueError(f"{path}: not a Parquet file, or truncated ({error}).") from None
+
+    def batches(step: int, names: list[str]) -> Iterator[Any]:
+        for path in paths:
+            with open_file(path) as file:
+                yield from file.iter_batches(step, columns=names, use_threads=False)
+
+    return _of_files(arrow, paths, facts, batches, rows, columns)
+
+
+def arrow_source(paths: Sequence[Path], rows: int | None, columns: Sequence[str] | None = None
+                 ) -> Source:
+    """Return the rows of Arrow IPC (Feather 2) files of the same columns."""
+    where = paths[0] if len(paths) == 1 else paths[0].parent
+    arrow = import_pyarrow(where)
+
+    def facts(path: Path) -> tuple[Any, int]:
+        try:
+            with arrow.memory_map(str(path)) as mapped:
+                file = arrow.ipc.open_file(mapped)
+                total = sum(file.get_batch(index).num_rows
+                            for index in range(file.num_record_batches))
+                return file.schema, total
+        except arrow.ArrowInvalid as error:
+            raise ValueError(f"{path}: not an Arrow file, or truncated ({error}).") from None
+
+    def batches(step: int, names: list[str]) -> Iterator[Any]:
+        for path in paths:
+            with arrow.memory_map(str(path)) as mapped:
+                file = arrow.ipc.open_file(mapped)
+                for index in range(file.num_record_batches):
+                    yield from _cut(file.get_batch(index).select(names), step)
+
+    return _of_files(arrow, paths, facts, batches, rows, columns)
+
+
+def table_source(table: Any, rows: int | None, columns: Sequence[str] | None = None) -> Source:
+    """Return the rows of a pyarrow Table, RecordBatch, Dataset or RecordBatchReader.
+
+    A reader can be read once, the others any number of times.
+    """
+    arrow, kind = import_pyarrow("X"), type(table).__name__
+    fields = _chosen(f"X ({kind})", arrow, table.schema, columns)
+    names = [field.name for field in fields]
+    dtype = _common_dtype(f"X ({kind})", arrow, fields)
+    step = rows or block_rows(len(names), dtype.itemsize)
+    once = kind == "RecordBatchReader"
+
+    def batches() -> Iterator[Any]:
+        if once:
+            return (part for batch in table for part in _cut(batch.select(names), step))
+        if hasattr(table, "scanner"):
+            return iter(table.to_batches(columns=names, batch_size=step, batch_readahead=1,
+                                         fragment_readahead=1))
+        chosen = table.select(names)
+        return iter(chosen.to_batches(max_chunksize=step) if hasattr(chosen, "to_batches")
+                    else _cut(chosen, step))
+
+    def blocks() -> Iterator[AnyArray]:
+        return _as_blocks(f"X ({kind})", batches(), names, dtype)
+
+    total = None if once else table.num_rows if hasattr(table, "num_rows") else table.count_rows()
+    return BlockSource(read_once(blocks, "a RecordBatchReader") if once else blocks, len(names),
+                       total, dtype, names, rereadable=not once)
+
+
+def frame_source(frame: Any, rows: int | None, columns: Sequence[str] | None = None) -> Source:
+    """Return the rows of a pandas or polars frame, converted a block at a time."""
+    if columns is not None:
+        missing = [name for name in columns if name not in frame.columns]
+        if missing:
+            raise ValueError(f"X has no column {missing[0]!r}; it has {list(frame.columns)}.")
+        frame = frame[list(columns)]
+    names = [str(name) for name in frame.columns]
+    total = len(frame)
+    step = rows or block_rows(max(1, len(names)))
+
+    def part(start: int, count: int) -> Any:
+        return (frame.iloc[start:start + count] if hasattr(frame, "iloc")
+                else frame[start:start + count])
+
+    first = part(0, 1).to_numpy()
+    if first.dtype.kind not in "fiub":
+        raise TypeError(f"X has columns that together are {first.dtype}, not numbers; choose some "
+                        "by columns=[...].")
+
+    def blocks() -> Iterator[AnyArray]:
+        for start in range(0, total, step):
+            yield part(start, step).to_numpy()
+
+    return BlockSource(blocks, len(names), total, first.dtype, names)
+
+
+def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[Any, int]],
+              batches: Callable[[int, list[str]], Iterator[Any]], rows: int | None,
+              columns: Sequence[str] | None) -> Source:
+    """Return a source over files whose schemas have been compared."""
+    where = paths[0] if len(paths) == 1 else paths[0].parent
+    fields: list[Any] = []
+    total = 0
+    for path in paths:
+        schema, count = facts(path)
+        here = _chosen(path, arrow, schema, columns)
+        total += count
+        if fields and [field.name for field in here] != [field.name for field in fields]:
+            raise ValueError(f"{path}: has columns {[field.name for field in here]}, but "
+                             f"{paths[0].name} in the same folder has "
+                             f"{[field.name for field in fields]}; choose some by columns.")
+        fields = here
+    dtype = _common_dtype(where, arrow, fields)
+    names = [field.name for field in fields]
+    if total == 0 or not names:
+        raise ValueError(f"{where}: holds {total} rows of {len(names)} columns; at least one row "
+                         f"and one column are needed.")
+    step = rows or max(1, block_rows(len(names), dtype.itemsize) // 4)
+
+    def blocks() -> Iterator[AnyArray]:
+        return _as_blocks(where, batches(step, names), names, dtype)
+
+    return BlockSource(blocks, len(names), total, dtype, names)
+
+
+def _chosen(where: object, arrow: Any, schema: Any, columns: Sequence[str] | None) -> list[Any]:
+    """Return the fields asked for, or all but the index of a pandas frame."""
+    if columns is not None:
+        missing = [name for name in columns if name not in schema.names]
+        if missing:
+            raise ValueError(f"{where}: has no column {missing[0]!r}; it has {schema.names}.")
+        return [schema.field(name) for name in columns]
+    index = [name for name in (schema.pandas_metadata or {}).get("index_columns", [])
+             if isinstance(name, str)]
+    return [field for field in schema if field.name not in index]
+
+
+def _cut(batch: Any, step: int) -> Iterator[Any]:
+    """Yield a record batch in slices of at most `step` rows."""
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def _as_blocks(where: object, batches: Iterator[Any], names: Sequence[str], dtype: np.dtype[Any]
+               ) -> Iterator[AnyArray]:
+    """Yield record batches as arrays; a null cell is an error that names its place."""
+    first = 0
+    for batch in batches:
+        block = np.empty((batch.num_rows, len(names)), dtype, order="F")
+        for position, name in enumerate(names):
+            cells = batch.column(name)
+            if cells.null_count:
+                row = first + cells.is_null().index(True).as_py()
+                raise ValueError(f"{where}: row {row}, column {position} ({name!r}) is null; "
+                                 f"remove or impute such cells first.")
+            block[:, position] = cells.to_numpy(zero_copy_only=False)
+        first += batch.num_rows
+        yield block
+
+
+def _common_dtype(where: object, arrow: Any, fields: Sequence[Any]) -> np.dtype[Any]:
+    """Return one dtype that holds every column."""
+    types = arrow.types
+    for field in fields:
+        if not (types.is_integer(field.type) or types.is_floating(field.type)
+                or types.is_boolean(field.type)):
+            raise ValueError(f"{where}: column {field.name!r} is {field.type}, not numeric; choose "
+                             "columns without it.")
+    return np.result_type(*[np.dtype(field.type.to_pandas_dtype()) for field in fields] or [bool])

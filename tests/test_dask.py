@@ -1,0 +1,278 @@
+"""Dask collections: the fit of their rows, in a tree of sums; lazy scores. Cases C82 to C86."""
+
+import warnings
+
+import numpy as np
+import pytest
+from tolerance import eigenvalue_error
+
+import fastdr
+from fastdr import PCA, IncrementalPCA, LinearDiscriminantAnalysis, Moments, open_rows
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+pd = pytest.importorskip("pandas")
+ESTIMATORS = [PCA, IncrementalPCA]
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((1000, 5)) * [5, 4, 3, 2, 1] + 1e4
+
+
+def frame(X, parts=4):
+    return dd.from_pandas(pd.DataFrame(X, columns=list("pqrst")[:X.shape[1]]), npartitions=parts)
+
+
+def assert_same(found, expected):
+    bound = (eigenvalue_error(len(expected.mean_), expected.explained_variance_[0])
+             + 8 * np.finfo(float).eps * 1e4 * np.sqrt(expected.explained_variance_[0]))
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=0,
+                               atol=bound)
+    assert found.n_samples_ == expected.n_samples_
+    for value in vars(found).values():
+        assert "dask" not in type(value).__module__
+    assert isinstance(found.components_, np.ndarray)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("chunks", [(100, 5), (7, 5), (1000, 5), ((1, 998, 1), 5)], ids=str)
+def test_a_dask_array_gives_what_its_rows_give(X, estimator, chunks):
+    assert_same(estimator(3).fit(da.from_array(X, chunks=chunks)), PCA(3).fit(X))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_dask_frame_gives_what_its_rows_give(X, estimator):
+    found = estimator(3).fit(frame(X))
+    assert_same(found, PCA(3).fit(X))
+    assert list(found.feature_names_in_) == list("pqrst")
+    small = pd.DataFrame({"a": [1, 2, 4, 1], "b": [0.5, 1, 1, 7], "c": [True, False, True, True]})
+    assert_same(estimator(2).fit(dd.from_pandas(small, npartitions=2)), PCA(2).fit(
+        small.to_numpy(float)))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_c82_unknown_chunk_sizes(X, estimator):
+    lazy = da.from_array(X, chunks=(100, 5))
+    chosen, kept = lazy[lazy[:, 0] > 1e4], X[X[:, 0] > 1e4]
+    assert np.isnan(chosen.shape[0])
+    found = estimator(3).fit(chosen)
+    assert_same(found, PCA(3).fit(kept))
+    np.testing.assert_allclose(found.transform(chosen).compute(), found.transform(kept),
+                               atol=1e-9)
+    empty = lazy[lazy[:, 0] > X[:150, 0].max()]  # some chunks have no rows
+    kept = X[X[:, 0] > X[:150, 0].max()]
+    if len(kept) > 5:
+        assert_same(estimator(2).fit(empty), PCA(2).fit(kept))
+    values = frame(X)
+    assert_same(estimator(3).fit(values[values.p > 1e4].values), PCA(3).fit(X[X[:, 0] > 1e4]))
+
+
+@pytest.mark.parametrize(("shape", "chunks"), [((1000, 20), (100, 5)), ((100, 300), (100, 50)),
+                                               ((50, 20), (7, 20))])
+def test_c83_chunks_along_columns(rng, shape, chunks):
+    X = rng.standard_normal(shape)
+    lazy = da.from_array(X, chunks=chunks)
+    if chunks[1] == shape[1]:
+        found = PCA(3).fit(lazy)
+    else:
+        with pytest.warns(UserWarning, match=r"chunks along its columns.*chunks of \d+ MB"):
+            found = PCA(3).fit(lazy)
+        with pytest.warns(UserWarning, match="chunks along its columns"):
+            scores = found.transform(lazy)
+        np.testing.assert_allclose(scores.compute(), found.transform(X), atol=1e-12)
+    np.testing.assert_allclose(found.explained_variance_, PCA(3).fit(X).explained_variance_,
+                               rtol=1e-10)
+
+
+def test_c84_flat_data_are_exact(rng):
+    X = rng.random((1000, 300))
+    np.testing.assert_allclose(PCA(5).fit(da.from_array(X, chunks=(100, 300))).explained_variance_,
+                               np.linalg.eigvalsh(np.cov(X.T))[::-1][:5], rtol=1e-12)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"whiten": True}, {"whiten": "zca"}], ids=str)
+def test_c85_scores_are_lazy_and_keep_the_chunks(X, parameters):
+    lazy = da.from_array(X.astype("f4"), chunks=((300, 450, 250), 5))
+    pca = PCA(3, **parameters).fit(X.astype("f4"))
+    scores = pca.transform(lazy)
+    assert isinstance(scores, da.Array)
+    assert scores.chunks == ((300, 450, 250), (5 if parameters.get("whiten") == "zca" else 3,))
+    assert scores.dtype == np.float32
+    expected = pca.transform(X.astype("f4"))
+    np.testing.assert_array_equal(scores.compute(), expected)
+    back = pca.inverse_transform(scores)
+    assert back.chunks == lazy.chunks
+    np.testing.assert_array_equal(back.compute(), pca.inverse_transform(expected))
+    both = PCA(2).fit_transform(lazy)
+    assert isinstance(both, da.Array)
+    assert both.shape == (1000, 2)
+
+
+def test_frames_keep_their_index_and_get_names(X):
+    table = pd.DataFrame(X, columns=list("pqrst"), index=np.arange(1000) * 3)
+    lazy = dd.from_pandas(table, npartitions=4)
+    pca = PCA(2).fit(lazy)
+    scores = pca.transform(lazy)
+    assert list(scores.columns) == ["pca0", "pca1"]
+    found = scores.compute()
+    assert (found.index == table.index).all()
+    np.testing.assert_array_equal(found.to_numpy(), pca.transform(table))
+    back = pca.inverse_transform(scores)
+    assert list(back.columns) == list("pqrst")
+    np.testing.assert_array_equal(back.compute().to_numpy(), pca.inverse_transform(found))
+
+
+def test_c86_one_class_for_all(X):
+    stream = IncrementalPCA(2).partial_fit(da.from_array(X[:400], chunks=(100, 5)))
+    stream.partial_fit(X[400:700]).partial_fit(da.from_array(X[700:], chunks=(90, 5)))
+    assert_same(stream, PCA(2).fit(X))
+    forgetting = IncrementalPCA(2, forgetting=0.99).fit(da.from_array(X, chunks=(100, 5)))
+    np.testing.assert_allclose(forgetting.explained_variance_, IncrementalPCA(
+        2, forgetting=0.99).fit(X).explained_variance_, rtol=1e-10)
+    with pytest.raises(TypeError, match=r"X.compute\(\)"):
+        stream.score(da.from_array(X, chunks=(100, 5)))
+
+
+@pytest.mark.parametrize("as_lazy", [lambda X: da.from_array(X, chunks=(70, 5)), frame])
+def test_c117_weights(X, rng, as_lazy):
+    weights = rng.integers(0, 3, 1000)
+    weights[:250] = 0
+    lazy = as_lazy(X)
+    if as_lazy is frame:
+        with pytest.raises(ValueError, match="knows its number of rows"):
+            PCA(2).fit(lazy, sample_weight=weights)
+        lazy = lazy.to_dask_array(lengths=True)
+    for given in (weights, da.from_array(weights, chunks=130)):
+        assert_same(PCA(2).fit(lazy, sample_weight=given), PCA(2).fit(np.repeat(X, weights, 0)))
+
+
+@pytest.mark.parametrize("parameters", [{}, {"shrinkage": 0.1}, {
+    "solver": "eigen", "priors": [0.2, 0.3, 0.5]}], ids=str)
+@pytest.mark.parametrize("kind", ["array", "unknown", "frame"])
+def test_discriminants(X, rng, parameters, kind):
+    y = rng.integers(0, 3, 1000)
+    X[:, 1] += 5 * y
+    lazy = da.from_array(X, chunks=(70, 5))
+    lazy = {"array": lazy, "unknown": lazy[lazy[:, 0] > 0], "frame": frame(X)}[kind]
+    expected = LinearDiscriminantAnalysis(**parameters).fit(X, y)
+    for labels in (y, da.from_array(y, chunks=130)):
+        found = LinearDiscriminantAnalysis(**parameters).fit(lazy, labels)
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(np.asarray(found.transform(lazy)), expected.transform(X),
+                                   atol=1e-8)
+    np.testing.assert_allclose(LinearDiscriminantAnalysis().partial_fit(lazy, y).coef_,
+                               LinearDiscriminantAnalysis().fit(X, y).coef_, rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match="900 labels or weights for 1000 rows|inconsistent"):
+        LinearDiscriminantAnalysis().fit(lazy, y[:900])
+
+
+def test_the_same_bits_whatever_computes_them(X):
+    lazy = da.from_array(X, chunks=(30, 5))
+    found = []
+    for options in ({"scheduler": "synchronous"}, {"scheduler": "threads", "num_workers": 2},
+                    {"scheduler": "threads", "num_workers": 5}):
+        with dask.config.set(options):
+            found.append(Moments.of_source(open_rows(lazy)))
+    for other in found[1:]:
+        for name in ("mean", "scatter", "rest", "weight"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(found[0], name))
+
+
+def test_chunks_are_read_once_and_no_more_than_needed(X):
+    seen = []
+
+    def note(block):
+        if len(block):
+            seen.append(len(block))
+        return block
+
+    lazy = da.from_array(X, chunks=(100, 5)).map_blocks(note, dtype=X.dtype, meta=X[:0])
+    seen.clear()
+    PCA(2).fit(lazy)
+    assert seen == [100] * 10
+    PCA(2).fit(lazy).transform(lazy)
+    assert len(seen) == 20
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda lazy: lazy[:, 0], "Expected 2D array, got 1D Dask array"),
+    (lambda lazy: lazy.astype(complex), "Complex data"),
+    (lambda lazy: lazy.astype("M8[s]"), "dtype datetime64"),
+    (lambda lazy: da.where(lazy == lazy[421, 3], np.nan, lazy),
+     "chunk 4: Input X contains NaN at row 421, column 3"),
+    (lambda lazy: da.where(lazy == lazy[421, 3], np.nan, lazy)[lazy[:, 0] > 0],
+     r"chunk 4 \(rows are counted within it\): Input X contains NaN at row 21, column 3"),
+    (lambda lazy: lazy[lazy[:, 0] > 1e9], "no rows"), (lambda lazy: lazy[:, :0], "number of feat"),
+    (lambda lazy: lazy[:, lazy[0] > 0], "number of features must be known")])
+def test_faults_are_named(X, change, words):
+    lazy = change(da.from_array(X.round(9), chunks=(100, 5)))
+    fitted = PCA(2).fit(X)
+    before = dict(vars(fitted))
+    with pytest.raises((ValueError, TypeError), match=words):
+        fitted.fit(lazy)
+    assert vars(fitted) == before
+    with pytest.raises(ValueError, match="4 features, but PCA is expecting 5"):
+        fitted.transform(da.from_array(X[:, :4], chunks=(100, 4)))
+
+
+def test_faults_of_frames(X):
+    table = frame(X)
+    with pytest.raises(TypeError, match="column 'name' of X is not numeric"):
+        PCA().fit(table.assign(name="x"))
+    assert PCA().fit(open_rows(table.assign(name="x"), columns=["p", "q"])).n_components_ == 2
+    with pytest.raises(ValueError, match="got a series"):
+        PCA().fit(table.p)
+    broken = table.assign(q=table.q.where(table.q != X[700, 1]))
+    with pytest.raises(ValueError, match=r"chunk 2 .*NaN at row 200, column 1 \('q'\)"):
+        PCA().fit(broken)
+    with pytest.raises(ValueError, match="feature names"):
+        PCA().fit(table).transform(table[list("qprst")])
+
+
+@pytest.mark.slow
+def test_a_cluster_of_processes(X, tmp_path):
+    """Fit and transform over TCP, one worker killed in between and one in the middle."""
+    distributed = pytest.importorskip("distributed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with dask.config.set({"distributed.comm.timeouts.connect": "30s", "temporary-directory":
+                              str(tmp_path)}), distributed.LocalCluster(
+                n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None,
+                protocol="tcp") as cluster, distributed.Client(cluster) as client:
+            lazy = da.from_array(X, chunks=(50, 5))
+            with dask.config.set(scheduler="synchronous"):
+                expected = PCA(3).fit(lazy)
+            found = PCA(3).fit(lazy)
+            np.testing.assert_array_equal(found.components_, expected.components_)
+            slow = lazy.map_blocks(_slowly, dtype=X.dtype, meta=X[:0])
+            victim = next(iter(client.run(_process).values()))
+            client.submit(_kill_soon, victim, pure=False)
+            again = PCA(3).fit(slow)
+            np.testing.assert_array_equal(again.components_, expected.components_)
+            scores = again.transform(slow).compute()
+            np.testing.assert_array_equal(scores, expected.transform(X))
+
+
+def _process():
+    import os
+    return os.getpid()
+
+
+def _slowly(block):
+    import time
+    time.sleep(0.05)
+    return block
+
+
+def _kill_soon(process):
+    import os
+    import signal
+    import threading
+    threading.Timer(0.3, os.kill, (process, signal.SIGKILL)).start()
+
+
+def test_importing_fastdr_does_not_import_dask(run_python):
+    run_python("import sys, fastdr; fastdr.PCA; assert 'dask' not in sys.modules")
+    assert fastdr.open_rows
