@@ -103,7 +103,8 @@ def fit(source: Rows,
         model = estimator.fit(saved if tall and checkpoint >= 0 else watched).model_
     seconds = time.perf_counter() - start
     model.save(output)
-    saved.remove()
+    if checkpoint >= 0:
+        saved.remove()
     facts = {"model": str(output), "seconds": round(seconds, 3),
              "rows_per_second": round(model.count / seconds),
              "megabytes_per_second": round(model.count / seconds * len(model.mean)

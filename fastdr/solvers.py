@@ -151,11 +151,15 @@ def _told(rows: CentredRows, matrix: FloatArray, known: tuple[FloatArray, FloatA
 
 
 def _from_sums(rows: CentredRows, matrix: FloatArray, diagonal: FloatArray, axes: Axes) -> Axes:
-    """As `_factored` for rows that cannot be read again: by a Cholesky factor if there is one."""
+    """As `_factored` for rows that cannot be read again: by a Cholesky factor if there is one.
+
+    Otherwise values that rounding alone may have made count as 0, so that nobody divides by them.
+    """
     _restore(matrix, diagonal)
     factor = None if rows.single else cholesky_factor(matrix)
     if factor is None:
-        return replace(axes, method=axes.method + ", small variances uncertain")
+        values = np.where(axes.values > axes.error, axes.values, 0.0)
+        return replace(axes, values=values, method=axes.method + ", small variances uncertain")
     return _svd_axes(factor, "jacobi(cholesky)", relative=True)
 
 

@@ -219,6 +219,22 @@ def test_scales_of_columns_cost_no_digits(rng):
     assert "uncertain" in streamed(X, 40).report_["method"]
 
 
+@pytest.mark.parametrize("whiten", ["pca", "zca"])
+@pytest.mark.parametrize("once", [False, True])
+def test_c19_whitening_does_not_blow_up_what_is_rounding(rng, digits, whiten, once):
+    low = rng.standard_normal((800, 2)) @ rng.standard_normal((2, 7))
+    for X, rank in ((low, 2), (np.concatenate([low, low[:, :1]], axis=1), 2), (digits, 61)):
+        if once:
+            found = PCA(whiten=whiten).fit(iter(np.array_split(X, 9)))
+        else:
+            found = streamed(X, 90, IncrementalPCA(whiten=whiten))
+        assert found.rank_ == rank
+        scores = found.transform(X)
+        assert np.abs(scores).max() < 2 * np.abs(PCA(whiten=whiten).fit_transform(X)).max()
+        if whiten == "pca":
+            assert not scores[:, rank:].any()
+
+
 def test_fit_of_batches_that_are_read_once(rng):
     for X in (spread(rng, 30, 50), spread(rng, 900, 4)):
         found = IncrementalPCA(3).fit(iter(np.array_split(X, 4)))
