@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fastdr.operators import reconstruction_error as reconstruction_error
     from fastdr.pca import PCA as PCA
     from fastdr.persistence import load as load
+    from fastdr.plan import Plan as Plan
+    from fastdr.singular import SVDResult as SVDResult
+    from fastdr.singular import svds as svds
     from fastdr.statistics import Moments as Moments
     from fastdr.statistics import covariance as covariance
     from fastdr.statistics import moments as moments
@@ -39,6 +42,7 @@ _HOME = {
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
     "EigenResult": "eigen", "LinearDiscriminantAnalysis": "discriminant",
     "LinearModel": "models", "Moments": "statistics", "PCA": "pca", "SolverInfo": "eigen",
+    "Plan": "plan", "SVDResult": "singular", "svds": "singular",
     "Subspace": "subspace", "certify": "eigen", "covariance": "statistics", "eigsh": "eigen",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
     "num_threads": "threads", "project": "operators", "reconstruct": "operators",

@@ -211,8 +211,8 @@ def _ways(task: Task) -> list[tuple[Plan, list[_Step]]]:
         if columns > budget and not task.share:
             continue
         steps = [*before, step.times(columns)]
-        reason = (f"iteration for {task.axes} of {task.order} axes; {shape}" if raced
-                  else f"as asked; {shape}")
+        few = "a share of the variance" if task.share else f"{task.axes} of {task.order} axes"
+        reason = f"iteration for {few}; {shape}" if raced else f"as asked; {shape}"
         way = _way(task, method, on, reason, steps, len(before), columns, budget)
         ways.append(way)
     return ways

@@ -133,7 +133,7 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
         if start is None:
             return exactly("so many axes are needed that LAPACK is faster")
         most = len(start)
-    found = _unscaled(_sharp(action, most, how, start), action.exponent)
+    found = _unscaled(sharp(action, most, how, start), action.exponent)
     error = slack(action.size) * found.scale
     if rows.single and matrix is not None:
         error = max(error, single_error(rows) * rows.total)
@@ -193,7 +193,7 @@ def _unscaled(found: Ritz, exponent: int) -> Ritz:
                    scale=scale)
 
 
-def _sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) -> Ritz:
+def sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) -> Ritz:
     """Iterate until the smallest wanted value is accurate too, where the tolerance is ours.
 
     An error of a value is about its residual squared over the gap; relative to the largest value
