@@ -1,13 +1,16 @@
-"""The command ``fastdr``: fit, transform, reconstruct, info and demo."""
+"""The command ``fastdr``: fit, plan, transform, reconstruct, info and demo."""
 
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -16,12 +19,13 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 
 from fastdr import __version__
+from fastdr.dimension import RULES
 from fastdr.files import open_source
 from fastdr.models import LinearModel
-from fastdr.operators import reconstruction_error
 from fastdr.persistence import load_axes
 from fastdr.sinks import open_sink
 from fastdr.sources import Source
+from fastdr.tables import facts, loss_table, variance_table
 from fastdr.threads import set_num_threads
 from fastdr.validation import AnyArray
 
@@ -46,6 +50,9 @@ class Solver(StrEnum):
     auto = "auto"
     lapack = "lapack"
     svd = "svd"
+    lanczos = "lanczos"
+    power = "power"
+    randomized = "randomized"
 
 
 if typer is not None:
@@ -54,6 +61,11 @@ if typer is not None:
     Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `fit` wrote.")]
     Output = Annotated[Path, typer.Option("--output", "-o", help=f"File to write: {_FORMATS}.")]
     Member = Annotated[str | None, typer.Option(help="Array to read from an .npz INPUT.")]
+    Memory = Annotated[str | None, typer.Option(
+        metavar="SIZE", help="Memory beyond the data that may be taken, like 500MB or 2GB.")]
+    Components = Annotated[str | None, typer.Option(
+        "--components", "-k", metavar="INTEGER|FRACTION|RULE", help="How many to keep: a number, a "
+        "share of the variance like 0.95, or mle, gavish-donoho or parallel. Default: all.")]
     Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all CPUs.")]
     AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
     Progress = Annotated[bool | None, typer.Option(
@@ -62,15 +74,13 @@ if typer is not None:
 
 def fit(source: Rows,
         output: Annotated[Path, typer.Option("--output", "-o", help="Model to write (.fdr).")],
-        components: Annotated[str | None, typer.Option(
-            "--components", "-k", metavar="INTEGER|FRACTION|mle", help="How many to keep: a "
-            "number, a share of the variance like 0.95, or mle. Default: all.")] = None,
+        components: Components = None,
         whiten: Annotated[Whiten | None, typer.Option(help="Scores of unit variance.")] = None,
         standardize: Annotated[bool, typer.Option(
             "--standardize", help="Divide each column by its standard deviation.")] = False,
         solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
-        member: Member = None, threads: Threads = None, progress: Progress = None,
-        as_json: AsJson = False) -> None:
+        memory: Memory = None, member: Member = None, threads: Threads = None,
+        progress: Progress = None, as_json: AsJson = False) -> None:
     """Fit a principal component analysis to the rows of INPUT."""
     from fastdr.pca import PCA  # takes scikit-learn along, which the other commands do not need
 
@@ -81,20 +91,41 @@ def fit(source: Rows,
     rows = open_source(source, member=member)
     start = time.perf_counter()
     estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
-                    svd_solver=solver.value, progress=_show(progress))
+                    svd_solver=solver.value, progress=_show(progress), max_memory=memory)
     with _faults_at_rows(source, rows):
         model = estimator.fit(rows).model_
     seconds = time.perf_counter() - start
     model.save(output)
-    facts = {"model": str(output), "seconds": round(seconds, 3)} | _facts(model)
     if as_json:
-        _print_json(facts)
+        _print_json({"model": str(output), "seconds": round(seconds, 3)} | facts(model))
         return
     typer.echo(f"{_count(model.count, 'row')} x {_count(len(model.mean), 'feature')}, "
                f"{_count(len(model.variances), 'component')} in {seconds:.2f} s "
                f"({model.report.get('method', solver.value)})\n")
-    typer.echo(_variance_table(model, TABLE_ROWS))
+    typer.echo(variance_table(model, TABLE_ROWS))
+    _print_certificate(model)
     typer.echo(f"\nmodel written to {output}")
+
+
+def plan(source: Rows, components: Components = None,
+         solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
+         memory: Memory = None, member: Member = None, threads: Threads = None,
+         as_json: AsJson = False) -> None:
+    """Tell how `fit` would go about INPUT, and what it would cost; nothing is computed."""
+    from fastdr.pca import PCA
+
+    set_num_threads(threads)
+    rows = open_source(source, member=member)
+    way = PCA(_parse_components(components), svd_solver=solver.value, max_memory=memory).plan(rows)
+    if as_json:
+        values = asdict(way)
+        _print_json(values | {"budget": way.budget if math.isfinite(way.budget) else None})
+        return
+    size, features = rows.shape
+    typer.echo(f"{'an unknown number of' if size is None else size} rows x "
+               f"{_count(features, 'feature')}\n")
+    for line in str(way).splitlines():
+        typer.echo(textwrap.fill(line, 80, subsequent_indent=" " * 10))
 
 
 def transform(model: Model, source: Rows, output: Output, member: Member = None,
@@ -134,10 +165,10 @@ def reconstruct(model: Model, source: Rows, output: Output,
                 block = fitted.transform(block)
             sink.write(fitted.inverse_transform(block))
             done += len(block)
-    facts: dict[str, Any] = {"output": str(output), "rows": done, "columns": len(fitted.mean)}
+    outcome: dict[str, Any] = {"output": str(output), "rows": done, "columns": len(fitted.mean)}
     if not scores:
-        facts["mean_squared_distance"] = loss / done
-    _print_outcome(facts, as_json)
+        outcome["mean_squared_distance"] = loss / done
+    _print_outcome(outcome, as_json)
 
 
 def info(model: Model,
@@ -145,18 +176,20 @@ def info(model: Model,
          as_json: AsJson = False) -> None:
     """Describe a model file."""
     fitted = load_axes(model)
-    facts = _facts(fitted)
+    known = facts(fitted)
     if as_json:
-        _print_json({"model": str(model)} | facts)
+        _print_json({"model": str(model)} | known)
         return
     for name in ("rows", "features", "components", "rank", "whiten", "standardized", "dtype",
                  "total_variance", "left_out", "noise_variance", "solver", "method", "reason"):
-        if facts.get(name) is not None:
-            value = facts[name]
-            typer.echo(f"{name.replace('_', ' '):16}"
-                       f"{f'{value:.6g}' if isinstance(value, float) else value}")
+        if known.get(name) is not None:
+            value = known[name]
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            typer.echo(textwrap.fill(f"{name.replace('_', ' '):16}{text}", 80,
+                                     subsequent_indent=" " * 16))
     typer.echo()
-    typer.echo(_variance_table(fitted, len(fitted.variances) if everything else TABLE_ROWS))
+    typer.echo(variance_table(fitted, len(fitted.variances) if everything else TABLE_ROWS))
+    _print_certificate(fitted)
 
 
 def demo(output: Annotated[Path, typer.Option(
@@ -177,11 +210,12 @@ def demo(output: Annotated[Path, typer.Option(
     typer.echo(f"PCA of all of them in {1000 * (time.perf_counter() - start):.1f} ms "
                f"({model.report['method']}). The variances, how far each may\n"
                f"be off by rounding, and the share of the total that they explain:\n")
-    typer.echo(_variance_table(model, TABLE_ROWS))
+    typer.echo(variance_table(model, TABLE_ROWS))
+    _print_certificate(model)
     typer.echo(f"\nThe loss of keeping k components, measured on the images, equals the sum of\n"
                f"the variances left out (total {model.total_variance:.6g}):\n")
     ks = [1, 2, 4, 8, 16, 32, model.rank]
-    typer.echo(_loss_table(model, X, ks))
+    typer.echo(loss_table(model, X, ks))
     enough = int(np.argmax(np.cumsum(model.variances) >= 0.95 * model.total_variance)) + 1
     typer.echo(f"\n{enough} of {X.shape[1]} components keep 95 % of the variance.\n")
     _write_demo(output, model, images, enough)
@@ -214,60 +248,8 @@ def _write_demo(output: Path, model: LinearModel, images: Any, chosen: int) -> N
     typer.echo()
 
 
-def _loss_table(model: LinearModel, X: AnyArray, ks: Sequence[int]) -> str:
-    rows = []
-    for k in ks:
-        measured = reconstruction_error(X, model.components[:k], model.mean, model.scale)
-        loss = float(measured.sum()) / (len(X) - 1)
-        left_out = float(model.variances[k:].sum())
-        rows.append([str(k), f"{loss:.10f}", f"{left_out:.10f}",
-                     f"{abs(loss - left_out) / model.total_variance:.1e}"])
-    return _table(["k", "measured loss", "variance left out", "difference / total"], rows)
-
-
-def _variance_table(model: LinearModel, limit: int) -> str:
-    bound = model.report.get("variance_error")
-    ratios = _ratios(model)
-    kept = np.cumsum(ratios)
-    rows = [[str(index + 1), f"{np.ldexp(variance, -2 * model.exponent):.8g}",
-             "" if bound is None else f"{bound:.1e}",
-             f"{100 * ratios[index]:.2f} %", f"{100 * kept[index]:.2f} %"]
-            for index, variance in enumerate(model.variances[:limit])]
-    text = _table(["component", "variance", "+/- at most", "ratio", "cumulative"], rows)
-    more = len(model.variances) - limit
-    return text if more <= 0 else f"{text}\n{'...':>9}  ({more} more)"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Right-aligned columns two spaces apart, a rule below the head."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = [head, ["-" * width for width in widths], *rows]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-                     for line in lines)
-
-
-def _ratios(model: LinearModel) -> AnyArray:
-    return model.variances / (model.total_variance or 1.0)
-
-
-def _facts(model: LinearModel) -> dict[str, Any]:
-    """Return what is known of a model as plain values."""
-    total, left_out, noise, *variances = np.ldexp(
-        [model.total_variance, model.left_out, model.noise_variance, *model.variances],
-        -2 * model.exponent).tolist()
-    known = {name: model.report.get(name) for name in ("solver", "method", "reason",
-                                                       "variance_error")}
-    return {
-        "rows": model.count, "features": len(model.mean), "components": len(model.components),
-        "rank": model.rank, "whiten": model.whiten, "standardized": model.scale is not None,
-        "dtype": str(model.dtype), "total_variance": total,
-        "left_out": left_out, "noise_variance": noise,
-        "variances": variances, "ratios": _ratios(model).tolist(),
-    } | {name: value for name, value in known.items() if value is not None}
-
-
 def _parse_components(text: str | None) -> int | float | str | None:
-    if text is None or text == "mle":
+    if text is None or text in RULES:
         return text
     try:
         return int(text)
@@ -279,7 +261,7 @@ def _parse_components(text: str | None) -> int | float | str | None:
         share = 0.0
     if not 0 < share < 1:
         raise typer.BadParameter(f"{text!r} is not a whole number, a share between 0 and 1, or "
-                                 f"mle.", param_hint="--components")
+                                 f"{', '.join(RULES)}.", param_hint="--components")
     return share
 
 
@@ -340,19 +322,25 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _print_json(facts: dict[str, Any]) -> None:
-    typer.echo(json.dumps(facts, allow_nan=False))
+def _print_json(values: dict[str, Any]) -> None:
+    typer.echo(json.dumps(values, allow_nan=False))
 
 
-def _print_outcome(facts: dict[str, Any], as_json: bool) -> None:
+def _print_certificate(model: LinearModel) -> None:
+    if model.certificate is not None:
+        told = str(model.certificate.times(1.0, -2 * model.exponent))
+        typer.echo("\n" + textwrap.fill(f"certificate: {told}", 80))
+
+
+def _print_outcome(outcome: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        _print_json(facts)
+        _print_json(outcome)
         return
-    typer.echo(f"{_count(facts['rows'], 'row')} x {_count(facts['columns'], 'column')} written "
-               f"to {facts['output']}")
-    if "mean_squared_distance" in facts:
+    typer.echo(f"{_count(outcome['rows'], 'row')} x {_count(outcome['columns'], 'column')} written "
+               f"to {outcome['output']}")
+    if "mean_squared_distance" in outcome:
         typer.echo(f"mean squared distance to the original rows: "
-                   f"{facts['mean_squared_distance']:.6g}")
+                   f"{outcome['mean_squared_distance']:.6g}")
 
 
 def _reported(command: Callable[..., None]) -> Callable[..., None]:
@@ -382,7 +370,7 @@ def application() -> typer.Typer:
             help="Print the version and exit.")] = False) -> None:
         """Principal components of files of any size."""
 
-    for command in (fit, transform, reconstruct, info, demo):
+    for command in (fit, plan, transform, reconstruct, info, demo):
         app.command()(_reported(command))
     return app
 

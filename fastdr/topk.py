@@ -23,13 +23,12 @@ from fastdr.solvers import (
     Axes,
     Choice,
     Spectrum,
-    Square,
     finish,
     lapack,
     single_error,
-    upright,
 )
 from fastdr.sources import ArraySource
+from fastdr.tall import Square, upright
 from fastdr.validation import AnyArray, FloatArray
 
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
