@@ -171,6 +171,13 @@ def plan(task: Task, *, rates: Rates = NOMINAL, memory: int | None = None) -> Pl
     return replace(chosen, seconds=_seconds(steps, rates))
 
 
+def race(order: int, axes: int, dtype: Any = "f8", tol: float = 0.0) -> float:
+    """Return the columns of a matrix that an iteration may take, 0 if LAPACK is the faster."""
+    task = Task(None, order, dtype, axes, tol=tol)
+    budget = RACE * _seconds(_lapack(task), NOMINAL) / _column(task, "covariance").seconds(NOMINAL)
+    return budget if order > SMALL and _columns(task, "lanczos") <= budget else 0.0
+
+
 def _instead(task: Task, memory: int) -> str:
     """Say how many axes would fit, or what else would."""
     if task.share or task.solver in ("lapack", "svd") or not task.rereadable:
