@@ -86,7 +86,7 @@ def decaying(k: int) -> Callable[[int, int, str], Inputs]:
             X[start : start + size] = rng.standard_normal((size, columns), dtype=np.float32)
             X[start : start + size] *= deviations
         X += np.asarray(rng.uniform(2, 5, columns), dtype) * deviations
-        return Inputs(X, min(k, rows - 1, columns))
+        return Inputs(X, min(k, rows - 1, columns - 1))
 
     return make
 
