@@ -135,6 +135,20 @@ _GRAM_APPLIES = [
     for dtype, allowed in (("f8", 1e-12), ("f4", 1e-5))
 ]
 
+_FEW_AXES = [
+    *(Case("PCA.fit few", dtype, full, quick, data.decaying(k), rivals, reference.fit_error,
+           1e-9 if dtype == "f8" else 1e-5, None, target, detail=f"→{k}")
+      for full, quick, dtype, k, rivals, target in (
+          ((10_000, 4000), (2_000, 1000), "f8", 50, contestants.FIT_FEW, 4.0),
+          ((10_000, 4000), (2_000, 1000), "f4", 50, contestants.FIT_FEW, 3.0),
+          ((2000, 20_000), (500, 4000), "f4", 50, contestants.FIT_FEW_WIDE, 2.0),
+          ((100_000, 2000), (4_000, 1000), "f8", 10, contestants.FIT_FEW, 4.0))),
+    *(Case("eigsh", "f8", (4000, 4000), (1000, 1000), data.with_covariance(k), contestants.EIGSH,
+           reference.eigen_error, 1e-9, None, 2.0, detail=f"→{k}") for k in (10, 50)),
+    Case("eigsh, proof", "f8", (4000, 4000), (1000, 1000), data.with_covariance(10),
+         contestants.PROOF, reference.eigen_error, 1e-9, detail="→10"),
+]
+
 CASES: tuple[Case, ...] = (
     *_COVARIANCES,
     Case("transform", "f8", (1_000_000, 128), (50_000, 128), data.with_components(10),
@@ -158,6 +172,7 @@ CASES: tuple[Case, ...] = (
          reference.fit_error, 1e-10, detail="→all"),
     Case("PCA.fit", "f4", (50, 200_000), (50, 20_000), data.with_components(5),
          contestants.FIT_WIDE, reference.fit_error, 1e-5, _gram_triangle, detail="→5"),
+    *_FEW_AXES,
     Case("partial_fit", "f8", (20_000, 200), (3_000, 20), data.with_components(10),
          contestants.STREAM, reference.fit_error, 1e-11, _triangle, 10.0, detail="→10"),
     Case("partial_fit", "f8", (20_000, 1_000), (1_000, 50), data.with_components(10),

@@ -134,6 +134,51 @@ STREAM = (Contestant(OURS, lambda i: lambda: _streamed(fastdr.IncrementalPCA(i.k
                      lambda i: lambda: _streamed(_scikit_stream(i.k), i.X), "sklearn"))
 
 
+FIT_RANDOMIZED = Contestant(f"{SCIKIT} randomized",
+                            lambda i: lambda: _fitted(_scikit_pca(i.k, "randomized"), i.X),
+                            "sklearn")
+FIT_ARPACK = Contestant(f"{SCIKIT} arpack",
+                        lambda i: lambda: _fitted(_scikit_pca(i.k, "arpack"), i.X), "sklearn")
+FIT_FEW = (FIT_OURS, FIT_EIGH, FIT_ARPACK, FIT_RANDOMIZED, FIT_INTELEX)
+FIT_FEW_WIDE = (FIT_OURS, FIT_ARPACK, FIT_RANDOMIZED)
+
+
+# A few eigenpairs of a symmetric matrix: the result is (values, vectors), largest first.
+
+
+def _ours_eigsh(certificate: bool | str) -> Callable[[Inputs], Callable[[], Any]]:
+    return lambda i: lambda: fastdr.eigsh(i.X, i.k, certificate=certificate)[:2]
+
+
+def _scipy_eigsh(inputs: Inputs) -> Callable[[], Any]:
+    from scipy.sparse.linalg import eigsh
+
+    def run() -> Any:
+        values, vectors = eigsh(inputs.X, inputs.k, which="LA")
+        return values[::-1], vectors[:, ::-1]
+
+    return run
+
+
+def _scipy_eigh(inputs: Inputs) -> Callable[[], Any]:
+    from scipy.linalg import eigh
+
+    def run() -> Any:
+        order = len(inputs.X)
+        values, vectors = eigh(inputs.X, subset_by_index=(order - inputs.k, order - 1))
+        return values[::-1], vectors[:, ::-1]
+
+    return run
+
+
+EIGSH = (
+    Contestant(OURS, _ours_eigsh(False)),
+    Contestant("SciPy eigsh", _scipy_eigsh, "scipy"),
+    Contestant("SciPy eigh, subset", _scipy_eigh, "scipy"),
+)
+PROOF = (Contestant(OURS, _ours_eigsh("proof")), *EIGSH[1:])  # what it costs: see EIGSH
+
+
 def _ours_discriminant(inputs: Inputs) -> Callable[[], Any]:
     return lambda: fastdr.LinearDiscriminantAnalysis().fit(inputs.X, inputs.y).coef_
 

@@ -73,6 +73,36 @@ def with_components(k: int) -> Callable[[int, int, str], Inputs]:
     return lambda rows, columns, dtype: Inputs(matrix(rows, columns, dtype), k)
 
 
+def decaying(k: int) -> Callable[[int, int, str], Inputs]:
+    """Rows whose deviations fall like the root of the index, at an offset, for `k` axes."""
+
+    def make(rows: int, columns: int, dtype: str) -> Inputs:
+        rng = np.random.default_rng([4, rows, columns])
+        deviations = np.asarray(np.arange(1.0, columns + 1) ** -0.5, dtype)
+        X = np.empty((rows, columns), dtype)
+        step = max(1, BLOCK_ELEMENTS // columns)
+        for start in range(0, rows, step):
+            size = min(step, rows - start)
+            X[start : start + size] = rng.standard_normal((size, columns), dtype=np.float32)
+            X[start : start + size] *= deviations
+        X += np.asarray(rng.uniform(2, 5, columns), dtype) * deviations
+        return Inputs(X, min(k, rows - 1, columns - 1))
+
+    return make
+
+
+def with_covariance(k: int) -> Callable[[int, int, str], Inputs]:
+    """Take the covariance of such rows, twice as many as columns, as the matrix X itself."""
+
+    def make(rows: int, columns: int, dtype: str) -> Inputs:
+        order = min(rows, columns)
+        A = decaying(k)(2 * order, order, dtype).X
+        A -= A.mean(0)
+        return Inputs(A.T @ A / (2 * order - 1), min(k, order - 1))
+
+    return make
+
+
 def with_scores(k: int) -> Callable[[int, int, str], Inputs]:
     """Scores (rows, k) to reconstruct from; X holds only the rows that the model is fitted on."""
 

@@ -90,6 +90,14 @@ def fit_error(inputs: Inputs, result: Any) -> float:
     return float(max(values, residual) / exact[0])
 
 
+def eigen_error(inputs: Inputs, result: Any) -> float:
+    """Largest of |λ - λ_exact| and ‖C v - λ v‖, relative to the largest eigenvalue of X = C."""
+    values, vectors = (np.asarray(part, np.float64) for part in result)
+    exact = inputs.once("eigenvalues", lambda: np.linalg.eigvalsh(inputs.X)[::-1])
+    residual = np.linalg.norm(inputs.X @ vectors - vectors * values, axis=0).max()
+    return float(max(np.abs(values - exact[: len(values)]).max(), residual) / exact[0])
+
+
 def sampled(rows: int) -> Any:
     return np.unique(np.linspace(0, rows - 1, min(rows, SAMPLE_ROWS)).astype(np.intp))
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from fastdr.operators import reconstruction_error as reconstruction_error
     from fastdr.pca import PCA as PCA
     from fastdr.persistence import load as load
+    from fastdr.plan import Plan as Plan
+    from fastdr.singular import SVDResult as SVDResult
+    from fastdr.singular import svds as svds
     from fastdr.statistics import Moments as Moments
     from fastdr.statistics import covariance as covariance
     from fastdr.statistics import moments as moments
@@ -49,9 +52,10 @@ _HOME = {
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
     "Drift": "drift", "EigenResult": "eigen", "FastICA": "ica", "IncrementalPCA": "incremental",
     "LinearDiscriminantAnalysis": "discriminant", "LinearModel": "models", "Moments": "statistics",
-    "NetworkModel": "network_model", "PCA": "pca", "Projector": "_serve", "SolverInfo": "eigen",
-    "Subspace": "subspace", "UnmixingModel": "unmixing_model", "certify": "eigen",
-    "covariance": "statistics", "eigsh": "eigen",
+    "NetworkModel": "network_model", "PCA": "pca", "Plan": "plan", "Projector": "_serve",
+    "SVDResult": "singular", "SolverInfo": "eigen", "Subspace": "subspace",
+    "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "statistics",
+    "eigsh": "eigen", "svds": "singular",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
     "num_threads": "threads", "open_rows": "inputs", "project": "operators",
     "reconstruct": "operators", "reconstruction_error": "operators",

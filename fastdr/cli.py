@@ -1,13 +1,16 @@
-"""The command ``fastdr``: fit, transform, reconstruct, info and demo."""
+"""The command ``fastdr``: fit, plan, transform, reconstruct, info and demo."""
 
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -17,6 +20,7 @@ import numpy as np
 
 from fastdr import __version__
 from fastdr.checkpoints import CheckpointedSource, origin_of
+from fastdr.dimension import RULES
 from fastdr.inputs import as_bytes, open_rows
 from fastdr.models import LinearModel
 from fastdr.persistence import load_axes
@@ -47,6 +51,9 @@ class Solver(StrEnum):
     auto = "auto"
     lapack = "lapack"
     svd = "svd"
+    lanczos = "lanczos"
+    power = "power"
+    randomized = "randomized"
 
 
 if typer is not None:
@@ -62,6 +69,9 @@ if typer is not None:
         metavar="NAME,NAME", help="Columns of a table to read, in this order.")]
     Memory = Annotated[str | None, typer.Option(
         metavar="SIZE", help="Memory to use at most, like 500MB, beside the program itself.")]
+    Components = Annotated[str | None, typer.Option(
+        "--components", "-k", metavar="INTEGER|FRACTION|RULE", help="How many to keep: a number, a "
+        "share of the variance like 0.95, or mle, gavish-donoho or parallel. Default: all.")]
     Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all CPUs.")]
     AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
     Progress = Annotated[bool | None, typer.Option(
@@ -70,9 +80,7 @@ if typer is not None:
 
 def fit(source: Rows,
         output: Annotated[Path, typer.Option("--output", "-o", help="Model to write (.fdr).")],
-        components: Annotated[str | None, typer.Option(
-            "--components", "-k", metavar="INTEGER|FRACTION|mle", help="How many to keep: a "
-            "number, a share of the variance like 0.95, or mle. Default: all.")] = None,
+        components: Components = None,
         whiten: Annotated[Whiten | None, typer.Option(help="Scores of unit variance.")] = None,
         standardize: Annotated[bool, typer.Option(
             "--standardize", help="Divide each column by its standard deviation.")] = False,
@@ -90,17 +98,17 @@ def fit(source: Rows,
     kept = _parse_components(components)
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"{output}: no such directory: {output.resolve().parent}.")
-    rows = _opened(source, member, columns, memory, squares=4)
+    rows = _opened(source, member, columns, memory)
     start = time.perf_counter()
     estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
-                    svd_solver=solver.value)
+                    svd_solver=solver.value, progress=_show(progress), max_memory=memory)
     tall = rows.shape[0] is None or rows.shape[0] >= rows.shape[1]
-    watched = with_progress(rows, "reading rows") if tall and _show(progress) else rows
+    summed = tall and checkpoint >= 0 and estimator.plan(rows).on == "covariance"
     saved = CheckpointedSource(
-        watched, output.with_name(f"{output.name}.checkpoint"),
+        rows, output.with_name(f"{output.name}.checkpoint"),
         origin_of(source, member=member, columns=columns, memory=memory), checkpoint)
     with _faults_at_rows(source, rows), _resumable(saved):
-        model = estimator.fit(saved if tall and checkpoint >= 0 else watched).model_
+        model = estimator.fit(saved if summed else rows).model_
     seconds = time.perf_counter() - start
     model.save(output)
     if checkpoint >= 0:
@@ -118,7 +126,29 @@ def fit(source: Rows,
                f"{facts['rows_per_second']:.3g} rows/s, "
                f"{facts['megabytes_per_second']:.3g} MB/s\n")
     typer.echo(variance_table(model, TABLE_ROWS))
+    _print_certificate(model)
     typer.echo(f"\nmodel written to {output}")
+
+
+def plan(source: Rows, components: Components = None,
+         solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
+         member: Member = None, columns: Columns = None, memory: Memory = None,
+         threads: Threads = None, as_json: AsJson = False) -> None:
+    """Tell how `fit` would go about INPUT, and what it would cost; nothing is computed."""
+    from fastdr.pca import PCA
+
+    set_num_threads(threads)
+    rows = _opened(source, member, columns, None)
+    way = PCA(_parse_components(components), svd_solver=solver.value, max_memory=memory).plan(rows)
+    if as_json:
+        values = asdict(way)
+        _print_json(values | {"budget": way.budget if math.isfinite(way.budget) else None})
+        return
+    size, features = rows.shape
+    typer.echo(f"{'an unknown number of' if size is None else size} rows x "
+               f"{_count(features, 'feature')}\n")
+    for line in str(way).splitlines():
+        typer.echo(textwrap.fill(line, 80, subsequent_indent=" " * 10))
 
 
 def transform(model: Model, source: Rows, output: Output, member: Member = None,
@@ -161,10 +191,10 @@ def reconstruct(model: Model, source: Rows, output: Output,
                 block = fitted.transform(block)
             sink.write(fitted.inverse_transform(block))
             done += len(block)
-    facts: dict[str, Any] = {"output": str(output), "rows": done, "columns": len(fitted.mean)}
+    outcome: dict[str, Any] = {"output": str(output), "rows": done, "columns": len(fitted.mean)}
     if not scores:
-        facts["mean_squared_distance"] = loss / done
-    _print_outcome(facts, as_json)
+        outcome["mean_squared_distance"] = loss / done
+    _print_outcome(outcome, as_json)
 
 
 def info(model: Model,
@@ -172,18 +202,20 @@ def info(model: Model,
          as_json: AsJson = False) -> None:
     """Describe a model file."""
     fitted = load_axes(model)
-    facts = facts_of(fitted)
+    known = facts_of(fitted)
     if as_json:
-        _print_json({"model": str(model)} | facts)
+        _print_json({"model": str(model)} | known)
         return
     for name in ("rows", "features", "components", "rank", "whiten", "standardized", "dtype",
                  "total_variance", "left_out", "noise_variance", "solver", "method", "reason"):
-        if facts.get(name) is not None:
-            value = facts[name]
-            typer.echo(f"{name.replace('_', ' '):16}"
-                       f"{f'{value:.6g}' if isinstance(value, float) else value}")
+        if known.get(name) is not None:
+            value = known[name]
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            typer.echo(textwrap.fill(f"{name.replace('_', ' '):16}{text}", 80,
+                                     subsequent_indent=" " * 16))
     typer.echo()
     typer.echo(variance_table(fitted, len(fitted.variances) if everything else TABLE_ROWS))
+    _print_certificate(fitted)
 
 
 def demo(output: Annotated[Path, typer.Option(
@@ -205,6 +237,7 @@ def demo(output: Annotated[Path, typer.Option(
                f"({model.report['method']}). The variances, how far each may\n"
                f"be off by rounding, and the share of the total that they explain:\n")
     typer.echo(variance_table(model, TABLE_ROWS))
+    _print_certificate(model)
     typer.echo(f"\nThe loss of keeping k components, measured on the images, equals the sum of\n"
                f"the variances left out (total {model.total_variance:.6g}):\n")
     ks = [1, 2, 4, 8, 16, 32, model.rank]
@@ -242,7 +275,7 @@ def _write_demo(output: Path, model: LinearModel, images: Any, chosen: int) -> N
 
 
 def _parse_components(text: str | None) -> int | float | str | None:
-    if text is None or text == "mle":
+    if text is None or text in RULES:
         return text
     try:
         return int(text)
@@ -254,7 +287,7 @@ def _parse_components(text: str | None) -> int | float | str | None:
         share = 0.0
     if not 0 < share < 1:
         raise typer.BadParameter(f"{text!r} is not a whole number, a share between 0 and 1, or "
-                                 f"mle.", param_hint="--components")
+                                 f"{', '.join(RULES)}.", param_hint="--components")
     return share
 
 
@@ -277,18 +310,11 @@ def _show(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else progress
 
 
-def _opened(path: Path, member: str | None, columns: str | None, memory: str | None,
-            squares: int = 0) -> Source:
-    """Open INPUT with blocks in what `memory` leaves beside so many d x d matrices."""
+def _opened(path: Path, member: str | None, columns: str | None, memory: str | None) -> Source:
+    """Open INPUT with blocks that take a fourth of `memory` at most."""
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    rows = open_rows(path, member=member, columns=chosen)
-    if memory is None:
-        return rows
-    total, matrices = as_bytes(memory), squares * 8 * rows.shape[1]**2
-    if matrices >= total:
-        raise ValueError(f"--memory {memory} is too little for {rows.shape[1]} features, whose "
-                         f"covariance takes {matrices / 1e6:.0f} MB while it is summed.")
-    return open_rows(path, member=member, columns=chosen, memory=total - matrices)
+    within = None if memory is None else max(1, as_bytes(memory) // 4)
+    return open_rows(path, member=member, columns=chosen, memory=within)
 
 
 @contextmanager
@@ -333,19 +359,25 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _print_json(facts: dict[str, Any]) -> None:
-    typer.echo(json.dumps(facts, allow_nan=False))
+def _print_json(values: dict[str, Any]) -> None:
+    typer.echo(json.dumps(values, allow_nan=False))
 
 
-def _print_outcome(facts: dict[str, Any], as_json: bool) -> None:
+def _print_certificate(model: LinearModel) -> None:
+    if model.certificate is not None:
+        told = str(model.certificate.times(1.0, -2 * model.exponent))
+        typer.echo("\n" + textwrap.fill(f"certificate: {told}", 80))
+
+
+def _print_outcome(outcome: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        _print_json(facts)
+        _print_json(outcome)
         return
-    typer.echo(f"{_count(facts['rows'], 'row')} x {_count(facts['columns'], 'column')} written "
-               f"to {facts['output']}")
-    if "mean_squared_distance" in facts:
+    typer.echo(f"{_count(outcome['rows'], 'row')} x {_count(outcome['columns'], 'column')} written "
+               f"to {outcome['output']}")
+    if "mean_squared_distance" in outcome:
         typer.echo(f"mean squared distance to the original rows: "
-                   f"{facts['mean_squared_distance']:.6g}")
+                   f"{outcome['mean_squared_distance']:.6g}")
 
 
 def _reported(command: Callable[..., None]) -> Callable[..., None]:
@@ -375,7 +407,7 @@ def application() -> typer.Typer:
             help="Print the version and exit.")] = False) -> None:
         """Principal components of files of any size."""
 
-    for command in (fit, transform, reconstruct, info, demo):
+    for command in (fit, plan, transform, reconstruct, info, demo):
         app.command()(_reported(command))
     return app
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import gammaln
 
 from fastdr.validation import FloatArray
 
+RULES = ("mle", "gavish-donoho", "parallel")  # names that n_components may have
+TRIALS = 19  # so that noise passes for an axis once in 20 times
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -27,6 +31,82 @@ def fraction(values: FloatArray, total: float, divisor: float, share: float) -> 
         return min(1, len(values))
     shares = np.cumsum(values / divisor / (total / divisor))
     return min(int(np.searchsorted(shares, share, side="right")) + 1, len(values))
+
+
+def gavish_donoho(values: FloatArray, shape: tuple[int, int]) -> int:
+    """Return how many singular values stand out of noise of unknown size, at least 1.
+
+    `values` (min(shape),) are all singular values of a matrix of this `shape`. The threshold is
+    omega(beta) times their median, beta the smaller side over the larger: the best one for white
+    noise, in the limit and in squared error (Gavish & Donoho 2014). For as many zeros as values
+    the median is 0, and all that are not are kept.
+
+    Examples
+    --------
+    >>> gavish_donoho(np.array([9.0, 8.0, 1.1, 1.0, 0.9]), (5, 5))
+    2
+    """
+    if not values.size:
+        return 0
+    beta = min(shape) / max(shape)
+    threshold = optimal_factor(beta) * float(np.median(values))
+    return max(1, int(np.count_nonzero(values > threshold)))
+
+
+def optimal_factor(beta: float) -> float:
+    """Return omega(beta) of Gavish & Donoho (2014): the threshold over the median.
+
+    Examples
+    --------
+    >>> round(optimal_factor(1.0), 3), round(optimal_factor(0.5), 3)
+    (2.858, 2.171)
+    """
+    size = 8 * beta / ((beta + 1) + math.sqrt(beta**2 + 14 * beta + 1))
+    return math.sqrt(2 * (beta + 1) + size) / math.sqrt(_median_of_noise(beta))
+
+
+def _median_of_noise(beta: float) -> float:
+    """Return the median of the law of Marchenko & Pastur (1967) for aspect `beta` in (0, 1].
+
+    The substitution x = middle + 2 sqrt(beta) cos(angle) leaves a smooth integrand, which the
+    trapezoidal rule on half a period sums to rounding.
+    """
+    half = 2 * math.sqrt(beta)
+    points = 1 << 14
+    angle = (np.arange(points) + 0.5) * math.pi / points
+    x = 1 + beta + half * np.cos(angle)
+    density = (half * np.sin(angle)) ** 2 / (2 * math.pi * beta * x) * math.pi / points
+    mass = np.cumsum(density)  # of all that lies above x
+    return float(np.interp(0.5, mass, x - 0.5 * half * np.sin(angle) * math.pi / points))
+
+
+def parallel(values: FloatArray, flipped: FloatArray) -> int:
+    """Return how many of the leading values exceed those of every signflipped matrix, at least 1.
+
+    `values` (m,) eigenvalues of the scatter, descending; `flipped` (trials, m) the same of the
+    scatter of rows whose entries got random signs, which leaves noise as it was and destroys
+    what columns have in common (Hong, Sheng & Dobriban 2020).
+
+    Examples
+    --------
+    >>> parallel(np.array([9.0, 3.0, 1.0]), np.array([[4.0, 3.5, 3.0], [4.2, 3.4, 3.1]]))
+    1
+    """
+    if not values.size:
+        return 0
+    noise = values <= flipped.max(axis=0, initial=0.0)
+    return max(1, int(np.argmax(noise)) if noise.any() else len(values))
+
+
+def flipped_values(blocks: Iterable[FloatArray], size: int, rng: Generator) -> FloatArray:
+    """Return the eigenvalues, descending, of the Gram matrix of (m, size) blocks, signs flipped."""
+    total = np.zeros((size, size))
+    for block in blocks:
+        signs = rng.integers(0, 2, block.shape, dtype=np.int8)
+        part = np.where(signs, block, -block)
+        total += part.T @ part
+    values: FloatArray = np.maximum(np.linalg.eigvalsh(total)[::-1], 0.0)
+    return values
 
 
 def minka(variances: FloatArray, count: int) -> int:

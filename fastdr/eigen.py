@@ -16,6 +16,7 @@ from fastdr.actions import Action, MatrixAction, OperatorAction
 from fastdr.certificate import Certificate, certificate, doubt_of, proved
 from fastdr.lanczos import Callback, Ritz, lanczos, polished, rounding
 from fastdr.models import fix_signs, times_power
+from fastdr.plan import PROOF, race
 from fastdr.power import power
 from fastdr.threads import blas_limit
 from fastdr.validation import (
@@ -30,9 +31,6 @@ from fastdr.validation import (
 METHODS = ("auto", "lanczos", "power", "lapack")
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest value
 SYMMETRY = {8: 1e-10, 4: 1e-4}  # largest |C - C'| relative to the largest entry
-SMALL = 400  # order up to which LAPACK is the fastest
-PROOF = 3000  # order up to which a proof is made without being asked for
-RACE = 0.8  # columns, in units of d, in which LAPACK is more than half done
 MAX_COLUMNS = {"lanczos": 300, "power": 3000}  # that a pair may cost
 
 
@@ -97,7 +95,8 @@ def eigsh(C: Any, k: int = 6, *, method: str = "auto", tol: float = 0.0,
     method : {"auto", "lanczos", "power", "lapack"}, default "auto"
         "lanczos": thick-restart block Lanczos with full reorthogonalisation; "power": subspace
         iteration with a shift; "lapack": all of the matrix at once; "auto": LAPACK for d up to
-        400 or more than d / 20 pairs, else Lanczos, and LAPACK if 0.8 d columns do not do.
+        400 or more than about d / 40 pairs, else Lanczos, and LAPACK if 0.6 of its time does
+        not do.
     tol : float, default 0
         Largest residual relative to the largest magnitude of an eigenvalue; 0 means 1e-10, 1e-5
         for float32. What is below the reach of rounding is replaced by that, with a warning.
@@ -106,8 +105,8 @@ def eigsh(C: Any, k: int = 6, *, method: str = "auto", tol: float = 0.0,
     ncv : int, optional
         Longest Lanczos basis, at least max(3 k, k + 10 blocks), the default.
     maxiter : int, optional
-        Most columns to multiply, default 300 (k + 8), ten times that for "power", 0.8 d for
-        "auto".
+        Most columns to multiply, default 300 (k + 8), ten times that for "power", about 0.2 d
+        for "auto".
     random_state : int or Generator, default 0
         Of the random vectors that the basis begins with.
     certificate : {True, False, "residual", "proof"}, default True
@@ -155,19 +154,20 @@ def eigsh(C: Any, k: int = 6, *, method: str = "auto", tol: float = 0.0,
     tol = _reachable(tol or TOL[item], size, action.dtype)
     first = None if start is None else _unit_rows(start, size, "start")
     rng = np.random.default_rng(random_state)
-    race = method == "auto" and matrix is not None
-    if race and (size <= SMALL or k > size // 20):
-        method, race = "lapack", False
+    raced = method == "auto" and matrix is not None
+    budget = race(size, k, action.dtype, tol) if raced else 0.0
+    if raced and not budget:
+        method, raced = "lapack", False
     with np.errstate(under="ignore"):
         if method == "lapack":
             found = _dense(matrix, action, k, tol)
         else:
             method = "lanczos" if method == "auto" else method
-            most = maxiter or (RACE * size if race else MAX_COLUMNS[method] * (k + 8))
+            most = maxiter or budget or MAX_COLUMNS[method] * (k + 8)
             solve = power if method == "power" else partial(lanczos, length=ncv)
             found = solve(action, k, tol=tol, rng=rng, start=first, budget=most,
                           callback=_scaled(callback, action.exponent))
-            if race and not found.converged:
+            if raced and not found.converged:
                 method, found = "lapack", _dense(matrix, action, k, tol)
         told = _certified(matrix, action, found, certificate, asymmetry)
     if not found.converged:

@@ -16,7 +16,8 @@ from fastdr.stores import array_source
 from fastdr.tables import frame_source, table_source
 from fastdr.validation import as_matrix, whole
 
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+         "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 HELD = 4  # blocks in memory at a time: being read, waiting, in use, being converted
 
 
@@ -91,7 +92,7 @@ def is_opened(X: Any) -> bool:
     return _kind(X) in ("source", "dask", "store", "arrow", "batches")
 
 
-def as_bytes(memory: int | str) -> int:
+def as_bytes(memory: Any, name: str = "memory") -> int:
     """Return a number of bytes given as such or like ``"1.5GB"``.
 
     Examples
@@ -100,14 +101,14 @@ def as_bytes(memory: int | str) -> int:
     (200000000, 1073741824)
     """
     text = str(memory).strip().upper()
-    number = text.rstrip("BKMGI ")
+    number = text.rstrip("BKMGTI ")
     try:
         count = int(float(number) * UNITS[text[len(number):].strip() or "B"])
-    except (ValueError, KeyError, OverflowError):
+    except (ValueError, KeyError, OverflowError):  # NaN and infinity, too
         count = 0
-    if count < 1:
-        raise ValueError(f"memory={memory!r} is not allowed; it must be a number of bytes, or one "
-                         "with KB, MB, GB, KiB, MiB or GiB.")
+    if count < 1 or isinstance(memory, bool):
+        raise ValueError(f"{name}={memory!r} is not allowed; it must be a number of bytes, or one "
+                         "with KB, MB, GB, TB, KiB, MiB, GiB or TiB.")
     return count
 
 

@@ -16,12 +16,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastdr.axes_estimator import AxesEstimator, residual_bar, whitening
 from fastdr.centring import CentredRows, centred_rows, rows_meant
-from fastdr.dimension import fraction, minka
+from fastdr.dimension import RULES, TRIALS, fraction, gavish_donoho, minka, parallel
 from fastdr.estimator import with_progress
+from fastdr.inputs import as_bytes
 from fastdr.models import LinearModel, fix_signs, times_power
-from fastdr.plan import ITERATIVE, PROOF, Plan, Task, as_bytes, measured, plan
+from fastdr.plan import ITERATIVE, PROOF, Plan, Task, measured, plan
 from fastdr.solvers import Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, as_source
+from fastdr.tall import signflipped
 from fastdr.topk import Iteration, iterative
 from fastdr.validation import (
     FloatArray,
@@ -44,9 +46,11 @@ class PCA(AxesEstimator):
 
     Parameters
     ----------
-    n_components : int, float, "mle" or None, default None
+    n_components : int, float, str or None, default None
         Number of axes; all min(n, d) if None. A fraction in (0, 1) keeps the fewest axes whose
-        share of the variance is strictly greater. "mle" is Minka's choice (2000).
+        share of the variance is strictly greater. "mle" is Minka's choice (2000),
+        "gavish-donoho" the optimal threshold for white noise (2014), "parallel" what exceeds 19
+        sets of rows with random signs, each read again (Hong, Sheng & Dobriban 2020).
     copy : bool, default True
         Accepted for compatibility: the input is never modified and never copied.
     whiten : bool, "pca" or "zca", default False
@@ -158,7 +162,7 @@ class PCA(AxesEstimator):
         if count is not None:
             self._number(count, features)  # refuse before the data are read
         mean = None if self.mean is None else as_vector(self.mean, features, "mean")
-        way = plan(self._task(source, weights), memory=as_bytes(self.max_memory, "max_memory"))
+        way = plan(self._task(source, weights), memory=self._most_memory())
         reading = source
         if self.progress and (size is None or size >= features):
             reading = with_progress(source, "reading rows")
@@ -193,6 +197,9 @@ class PCA(AxesEstimator):
                     float(self.tol), stored or least < features, source.rereadable,
                     weights is not None, steps, int(self.n_oversamples))
 
+    def _most_memory(self) -> int | None:
+        return None if self.max_memory is None else as_bytes(self.max_memory, "max_memory")
+
     def _doubly(self, way: Plan, source: Source) -> bool:
         """Whether float32 rows are multiplied in float64: small variances are wanted."""
         every = self.n_components is None or isinstance(self.n_components, str)
@@ -208,14 +215,19 @@ class PCA(AxesEstimator):
             choose = None if share is None else partial(
                 fraction, total=rows.total, divisor=rows.divisor, share=share)
             return (qr_svd if way.solver == "svd" else lapack)(rows, components, choose, prove)
-        task, seed = self._task(rows.source), self.random_state
+        task = self._task(rows.source)
+        with residual_bar(self.progress, way.solver) as callback:
+            how = Iteration(self._generator(), way.solver, float(self.tol), way.budget,
+                            self._earlier(rows.mean.size), callback, prove, task.oversamples,
+                            task.iterations)
+            return iterative(rows, components, how, read=way.on == "rows", share=share)
+
+    def _generator(self) -> Generator:
+        """Return what `random_state` stands for."""
+        seed = self.random_state
         if isinstance(seed, RandomState):
             seed = int(seed.randint(2**31 - 1))
-        with residual_bar(self.progress, way.solver) as callback:
-            how = Iteration(np.random.default_rng(0 if seed is None else seed), way.solver,
-                            float(self.tol), way.budget, self._earlier(rows.mean.size), callback,
-                            prove, task.oversamples, task.iterations)
-            return iterative(rows, components, how, read=way.on == "rows", share=share)
+        return np.random.default_rng(0 if seed is None else seed)
 
     def _earlier(self, features: int) -> FloatArray | None:
         """Return the axes of the earlier fit, if they are to be begun with."""
@@ -227,9 +239,20 @@ class PCA(AxesEstimator):
 
     def _chosen(self, rows: CentredRows, found: Spectrum, count: int) -> Spectrum:
         """Keep as many of all axes as a named rule says."""
-        variances = found.values / rows.divisor
         if self.n_components == "mle":
-            return found.first(minka(variances, count))
+            return found.first(minka(found.values / rows.divisor, count))
+        if self.n_components == "gavish-donoho":
+            shape = (rows.count - rows.estimated, int(np.count_nonzero(rows.squares)))
+            chosen = gavish_donoho(np.sqrt(found.values[:rows.bound]), shape)
+            return found.first(max(1, chosen))
+        if self.n_components == "parallel":
+            if not rows.source.rereadable:
+                raise ValueError("n_components='parallel' reads the rows again, but this source "
+                                 "can be read once only.")
+            if not rows.bound:
+                return found.first(1)
+            flipped = signflipped(rows, self._generator(), TRIALS)[:, :rows.bound]
+            return found.first(max(1, parallel(found.values[:rows.bound], flipped)))
         return found
 
     def plan(self, X: ArrayLike | Source, sample_weight: ArrayLike | None = None) -> Plan:
@@ -263,7 +286,7 @@ class PCA(AxesEstimator):
         if size is not None:
             self._number(rows_meant(size, weights, self.mean is not None), features)
         return plan(self._task(source, weights), rates=measured(),
-                    memory=as_bytes(self.max_memory, "max_memory"))
+                    memory=self._most_memory())
 
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""
@@ -287,11 +310,11 @@ class PCA(AxesEstimator):
         wanted, solver, most = self.n_components, self.svd_solver, min(count, features)
         if wanted is None:
             return most - (solver == "arpack"), None
-        if isinstance(wanted, str) and wanted == "mle":
+        if isinstance(wanted, str) and wanted in RULES:
             if ALIASES.get(solver, solver) in ITERATIVE:
-                raise ValueError(f"n_components='mle' cannot be a string with "
+                raise ValueError(f"n_components={wanted!r} cannot be a string with "
                                  f"svd_solver='{solver}'; use 'lapack' or 'svd'.")
-            if count < features:
+            if count < features and wanted == "mle":
                 raise ValueError("n_components='mle' is only supported if n_samples >= "
                                  f"n_features; got {count} and {features}.")
             return most, None
@@ -311,7 +334,7 @@ class PCA(AxesEstimator):
             return most, float(wanted)
         raise ValueError(f"n_components={wanted!r} is not allowed; it must be an integer from 0 "
                          f"to min(n_samples, n_features)={most}, a fraction strictly between 0 "
-                         "and 1, 'mle', or None for all.")
+                         f"and 1, {', '.join(map(repr, RULES))}, or None for all.")
 
     def _warn_constant(self, rows: CentredRows) -> None:
         constant = np.flatnonzero(rows.squares == 0)

@@ -153,7 +153,7 @@ def plan(task: Task, *, rates: Rates = NOMINAL, memory: int | None = None) -> Pl
     LAPACK and BLAS were measured to reach. "auto" takes an iteration if it will about take less
     than `RACE` of LAPACK's time, and then gives it that long. Raises ValueError if nothing fits.
     """
-    ways = _ways(task)
+    ways = _ways(task, memory is not None)
     fitting = [way for way in ways if memory is None or way[0].peak_bytes <= memory]
     if not fitting:
         needs = ", ".join(f"{way.solver} on {way.on} {readable(way.peak_bytes)}"
@@ -166,7 +166,16 @@ def plan(task: Task, *, rates: Rates = NOMINAL, memory: int | None = None) -> Pl
     if len(fitting) < len(ways):
         chosen = replace(chosen, reason=f"{chosen.reason}; the fastest of what fits in "
                                         f"{readable(memory or 0)}")
+        if all(way.solver != "lapack" for way, _ in fitting):
+            chosen = replace(chosen, budget=math.inf)  # nothing could take over
     return replace(chosen, seconds=_seconds(steps, rates))
+
+
+def race(order: int, axes: int, dtype: Any = "f8", tol: float = 0.0) -> float:
+    """Return the columns of a matrix that an iteration may take, 0 if LAPACK is the faster."""
+    task = Task(None, order, dtype, axes, tol=tol)
+    budget = RACE * _seconds(_lapack(task), NOMINAL) / _column(task, "covariance").seconds(NOMINAL)
+    return budget if order > SMALL and _columns(task, "lanczos") <= budget else 0.0
 
 
 def _instead(task: Task, memory: int) -> str:
@@ -174,13 +183,14 @@ def _instead(task: Task, memory: int) -> str:
     if task.share or task.solver in ("lapack", "svd") or not task.rereadable:
         return ""
     axes = task.axes // 2
-    while axes and min(way.peak_bytes for way, _ in _ways(replace(task, components=axes))) > memory:
+    while axes and memory < min(
+            way.peak_bytes for way, _ in _ways(replace(task, components=axes), True)):
         axes //= 2
     return f", or ask for at most {axes} axes" if axes else ""
 
 
-def _ways(task: Task) -> list[tuple[Plan, list[_Step]]]:
-    """Return what the solver asked for allows."""
+def _ways(task: Task, slow: bool = False) -> list[tuple[Plan, list[_Step]]]:
+    """Return what the solver asked for allows, with or without iterations slower than LAPACK."""
     asked, side = task.solver, "gram" if task.wide else "covariance"
     shape = "fewer rows than features" if task.wide else "rows at least as many as features"
     if asked == "svd":
@@ -198,7 +208,7 @@ def _ways(task: Task) -> list[tuple[Plan, list[_Step]]]:
         return [(replace(lapack[0], reason=f"a share of the variance needs bounds that a fixed "
                                            f"number of steps does not give; {shape}"), whole)]
     raced = asked == "auto"
-    if raced and task.order <= SMALL:
+    if raced and task.order <= SMALL and not slow:
         return [lapack]
     method, ways = "lanczos" if raced else asked, [lapack] if raced else []
     for on in (side, "rows"):
@@ -208,11 +218,11 @@ def _ways(task: Task) -> list[tuple[Plan, list[_Step]]]:
         instead = _lapack(task) if on == side else whole
         columns, step = _columns(task, method), _column(task, on)
         budget = RACE * _seconds(instead, NOMINAL) / step.seconds(NOMINAL) if raced else math.inf
-        if columns > budget and not task.share:
+        if columns > budget and not task.share and not slow:
             continue
         steps = [*before, step.times(columns)]
-        reason = (f"iteration for {task.axes} of {task.order} axes; {shape}" if raced
-                  else f"as asked; {shape}")
+        few = "a share of the variance" if task.share else f"{task.axes} of {task.order} axes"
+        reason = f"iteration for {few}; {shape}" if raced else f"as asked; {shape}"
         way = _way(task, method, on, reason, steps, len(before), columns, budget)
         ways.append(way)
     return ways
@@ -329,29 +339,6 @@ def readable(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     raise AssertionError
-
-
-def as_bytes(memory: Any, name: str = "memory") -> int | None:
-    """Return a number of bytes, given as one or as a text like "2GB"; None for no limit.
-
-    Examples
-    --------
-    >>> as_bytes("1.5GB")
-    1500000000
-    """
-    if memory is None:
-        return None
-    units = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-    text = str(memory).strip().upper()
-    number = text.rstrip("BKMGT ")
-    try:
-        size = float(number) * units[text[len(number):].strip()]
-    except (KeyError, ValueError):
-        size = math.nan
-    if isinstance(memory, bool) or not 0 < size < math.inf:
-        raise ValueError(f"{name}={memory!r} is not allowed; it must be a positive number of "
-                         "bytes, or a text such as '500MB' or '2GB'.")
-    return int(size)
 
 
 def measured() -> Rates:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,10 +19,10 @@ from numpy.linalg import LinAlgError
 from scipy.linalg import cholesky, eigh, qr, svd
 from scipy.linalg.lapack import dgejsv, dgeqrf, dsyevd, dtrcon
 
-from fastdr.bases import completed, null_axes, orthonormalise
-from fastdr.centring import CentredRows, in_double, refined, whole_array
+from fastdr.bases import completed, null_axes
+from fastdr.centring import CentredRows, in_double, refined
 from fastdr.certificate import EPS, Certificate, judged, slack
-from fastdr.operators import gram
+from fastdr.tall import Square, Tall, back_project, gram_of, upright, upright_rows
 from fastdr.validation import FloatArray
 
 RTOL, SINGLE_RTOL = 1e-6, 1e-5  # wanted relative accuracy of a variance, float64 and float32 data
@@ -70,20 +70,6 @@ class Spectrum:
 
 
 @dataclass(frozen=True)
-class _Tall:
-    """A tall matrix B (longest, size), known by blocks of its rows; B `null` = 0 if given."""
-
-    blocks: Callable[[], Iterator[FloatArray]]
-    size: int
-    longest: int
-    rereadable: bool
-    null: FloatArray | None = None
-
-
-Square = tuple[_Tall, FloatArray]
-
-
-@dataclass(frozen=True)
 class Axes:
     """Eigenvalues (r,) and unit rows (r, size) of a tall matrix's Gram matrix."""
 
@@ -127,7 +113,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
         else:
             _restore(matrix, diagonal)
             rows = refined(rows)
-            axes = _factored(_tall(rows), matrix, axes)
+            axes = _factored(upright_rows(rows), matrix, axes)
             known = axes.values, axes.vectors
             if choose:
                 count = choose(_padded(axes.values[:rows.bound], components))
@@ -185,7 +171,7 @@ def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None,
         raise ValueError("svd_solver='svd' reads the rows twice, but this source can be read "
                          "once only; use svd_solver='lapack'.")
     rows = refined(rows)
-    tall = _tall(rows)
+    tall = upright_rows(rows)
     factor = _triangle(tall) if rows.bound else np.zeros((0, tall.size))
     axes = _svd_axes(factor, "svd(R)", passes=1)
     count = choose(_padded(axes.values[:rows.bound], components)) if choose else components
@@ -193,49 +179,6 @@ def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None,
     if prove is not None and min(count, rows.bound):
         told = _told(rows, factor.T @ factor, (axes.values, axes.vectors), axes.error, count, prove)
     return replace(finish(rows, tall, axes, count, told), solver="svd")
-
-
-def _tall(rows: CentredRows) -> _Tall:
-    """Stand the rows upright: A itself, or A^T if it has fewer rows than columns."""
-    if rows.wide:
-        size = rows.source.shape[0] or 0
-        root = np.ones(size) if rows.weights is None else np.sqrt(rows.weights)
-        null = root / math.sqrt(rows.weight) if rows.estimated else None
-        return _Tall(rows.transposed_blocks, size, rows.mean.size, True, null)
-    size = int(np.count_nonzero(rows.squares))
-    return _Tall(rows.blocks, size, rows.count, rows.source.rereadable)
-
-
-def upright(rows: CentredRows) -> tuple[_Tall, FloatArray]:
-    """Return the upright matrix and its Gram matrix, which may be destroyed."""
-    tall = _tall(rows)
-    if rows.scatter is not None:
-        varying = rows.squares > 0
-        return tall, rows.scatter if varying.all() else rows.scatter[np.ix_(varying, varying)]
-    if rows.exponent:
-        return tall, _gram(tall)
-    array = whole_array(rows.source)
-    matrix = gram(array, rows.mean, rows.scale, single=rows.single)
-    if matrix is None:  # squares leave the float32 range
-        matrix = gram(array, rows.mean, rows.scale)
-    assert matrix is not None
-    if rows.weights is not None:
-        matrix *= np.sqrt(rows.weights)
-        matrix *= np.sqrt(rows.weights[:, None])
-    if tall.null is not None:  # the mean is rounded, so B null is not 0 yet
-        along = matrix @ tall.null
-        along -= tall.null * (0.5 * (tall.null @ along))
-        matrix -= np.outer(along, tall.null) + np.outer(tall.null, along)
-    return tall, matrix
-
-
-def _gram(tall: _Tall, vectors: FloatArray | None = None) -> FloatArray:
-    """Sum B^T B over the blocks B, or the same of B V^T for `vectors` V, in float64."""
-    total = np.zeros((tall.size if vectors is None else len(vectors),) * 2)
-    for block in tall.blocks():
-        part = block if vectors is None else block @ vectors.T
-        total += part.T @ part
-    return total
 
 
 def _padded(values: FloatArray, size: int) -> FloatArray:
@@ -269,7 +212,7 @@ def _restore(matrix: FloatArray, diagonal: FloatArray) -> None:
         matrix[row, row + 1:] = matrix[row + 1:, row]
 
 
-def _factored(tall: _Tall, matrix: FloatArray, axes: Axes) -> Axes:
+def _factored(tall: Tall, matrix: FloatArray, axes: Axes) -> Axes:
     """Find all axes to the accuracy of a QR factorisation, the cheapest sound way.
 
     1. The Cholesky factor of the Gram matrix, if the matrix with unit diagonal is well
@@ -293,7 +236,7 @@ def _factored(tall: _Tall, matrix: FloatArray, axes: Axes) -> Axes:
     if tall.null is not None:
         vectors = np.asarray(qr(np.vstack([tall.null, vectors]).T, mode="economic")[0].T[1:])
     for passes in (1, 2):
-        rotated = _gram(tall, vectors)
+        rotated = gram_of(tall, vectors)
         noise = np.diagonal(rotated) <= slack(tall.size) ** 2 * rotated.max()
         rotated[noise] = rotated[:, noise] = 0.0
         factor = cholesky_factor(rotated)
@@ -325,7 +268,7 @@ def cholesky_factor(matrix: FloatArray, shift: float = 0.0) -> FloatArray | None
     return np.asarray(factor * norms) if sound else None
 
 
-def _triangle(tall: _Tall) -> FloatArray:
+def _triangle(tall: Tall) -> FloatArray:
     """Return R of the QR factorisation, (min(rows, size), size), blocks appended in order."""
     factor = np.zeros((0, tall.size))
     waiting: list[FloatArray] = []
@@ -381,7 +324,7 @@ def _jacobi(factor: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values * (work[0] / work[1]), vectors.T
 
 
-def finish(rows: CentredRows, tall: _Tall | None, axes: Axes, count: int,
+def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
            told: Certificate | None = None) -> Spectrum:
     """Cut to `count` axes in feature space, complete the basis, and find what is left out.
 
@@ -395,7 +338,7 @@ def finish(rows: CentredRows, tall: _Tall | None, axes: Axes, count: int,
     if tall is None:
         vectors[:] = axes.vectors[:real]
     elif rows.wide:
-        _back_project(tall, axes.vectors[:real], vectors)
+        back_project(tall, axes.vectors[:real], vectors)
     else:
         vectors[:, rows.squares > 0] = axes.vectors[:real]
     back = rows.wide and tall is not None
@@ -414,17 +357,6 @@ def finish(rows: CentredRows, tall: _Tall | None, axes: Axes, count: int,
         vectors = np.concatenate([vectors, null])
     return Spectrum(_padded(values, count), completed(vectors, count), max(left_out, 0.0), total,
                     axes.error, rank, axes.method, passes, certificate=told)
-
-
-def _back_project(tall: _Tall, vectors: FloatArray, out: FloatArray) -> None:
-    """Put the orthonormal rows W B / |W B| for left `vectors` W into `out`, in column chunks."""
-    if not len(out):
-        return
-    start = 0
-    for block in tall.blocks():
-        np.matmul(vectors, block.T, out=out[:, start:start + len(block)])
-        start += len(block)
-    orthonormalise(out)
 
 
 def residual(rows: CentredRows, vectors: FloatArray) -> float:

@@ -1,4 +1,4 @@
-"""Fitted models as tables of text and as plain values."""
+"""Models as text: tables at most 80 columns wide, and plain facts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from fastdr.certificate import Certificate
 from fastdr.models import LinearModel
 from fastdr.operators import reconstruction_error
 from fastdr.validation import AnyArray
 
 
 def loss_table(model: LinearModel, X: AnyArray, ks: Sequence[int]) -> str:
-    """Measured losses of keeping k components beside the variances left out."""
+    """Return the loss measured on rows beside the variance left out, for numbers of axes."""
     rows = []
     for k in ks:
         measured = reconstruction_error(X, model.components[:k], model.mean, model.scale)
@@ -25,17 +26,27 @@ def loss_table(model: LinearModel, X: AnyArray, ks: Sequence[int]) -> str:
 
 
 def variance_table(model: LinearModel, limit: int) -> str:
-    """Return the first `limit` variances, their error bounds and shares."""
-    bound = model.report.get("variance_error")
+    """Return the first variances, how far each may be off, and their shares; what is proved."""
+    told, error = model.certificate, model.report.get("variance_error")
     shares = ratios(model)
     kept = np.cumsum(shares)
+    certain = told is not None and told.proved
     rows = [[str(index + 1), f"{np.ldexp(variance, -2 * model.exponent):.8g}",
-             "" if bound is None else f"{bound:.1e}",
+             _half_width(told, model, index) if told is not None and certain
+             else "" if error is None else f"{error:.1e}",
              f"{100 * shares[index]:.2f} %", f"{100 * kept[index]:.2f} %"]
             for index, variance in enumerate(model.variances[:limit])]
-    text = text_table(["component", "variance", "+/- at most", "ratio", "cumulative"], rows)
+    head = "certified +/-" if certain else "+/- at most"
+    text = text_table(["component", "variance", head, "ratio", "cumulative"], rows)
     more = len(model.variances) - limit
     return text if more <= 0 else f"{text}\n{'...':>9}  ({more} more)"
+
+
+def _half_width(told: Certificate, model: LinearModel, index: int) -> str:
+    """Return the distance of the farther bound from a variance, rounded up."""
+    value = model.variances[index]
+    away = max(told.upper[index] - value, value - told.lower[index])
+    return f"{1.05 * np.ldexp(away, -2 * model.exponent):.1e}"
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -58,6 +69,8 @@ def facts_of(model: LinearModel) -> dict[str, Any]:
         -2 * model.exponent).tolist()
     known = {name: model.report.get(name) for name in ("solver", "method", "reason",
                                                        "variance_error")}
+    if model.certificate is not None:
+        known["certificate"] = model.certificate.times(1.0, -2 * model.exponent).as_dict()
     return {
         "rows": model.count, "features": len(model.mean), "components": len(model.components),
         "rank": model.rank, "whiten": model.whiten, "standardized": model.scale is not None,

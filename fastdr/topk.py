@@ -23,13 +23,12 @@ from fastdr.solvers import (
     Axes,
     Choice,
     Spectrum,
-    Square,
     finish,
     lapack,
     single_error,
-    upright,
 )
 from fastdr.sources import ArraySource
+from fastdr.tall import Square, upright
 from fastdr.validation import AnyArray, FloatArray
 
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
@@ -133,7 +132,7 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
         if start is None:
             return exactly("so many axes are needed that LAPACK is faster")
         most = len(start)
-    found = _unscaled(_sharp(action, most, how, start), action.exponent)
+    found = _unscaled(sharp(action, most, how, start), action.exponent)
     error = slack(action.size) * found.scale
     if rows.single and matrix is not None:
         error = max(error, single_error(rows) * rows.total)
@@ -193,7 +192,7 @@ def _unscaled(found: Ritz, exponent: int) -> Ritz:
                    scale=scale)
 
 
-def _sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) -> Ritz:
+def sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) -> Ritz:
     """Iterate until the smallest wanted value is accurate too, where the tolerance is ours.
 
     An error of a value is about its residual squared over the gap; relative to the largest value

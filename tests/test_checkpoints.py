@@ -152,7 +152,7 @@ def test_the_command_goes_on_after_a_kill(rng, tmp_path, monkeypatch, number):
     fastdr.PCA(1).fit(rng.standard_normal((9, 2))).model_.save("m.fdr")
     old = Path("m.fdr").read_bytes()
     arguments = ["fit", "big.npy", "-k", "3", "-o", "m.fdr", "--checkpoint", "0",
-                 "--memory", "40MB"]
+                 "--memory", "80MB"]
     process = started(*arguments)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
@@ -165,7 +165,7 @@ def test_the_command_goes_on_after_a_kill(rng, tmp_path, monkeypatch, number):
     assert not Path("m.fdr.checkpoint").exists()
     resumed = fastdr.load("m.fdr")
     plain = fastdr.PCA(3).fit(CheckpointedSource(
-        open_rows("big.npy", memory=40_000_000 - 4 * 8 * 64**2), Path("other"), {})).model_
+        open_rows("big.npy", memory=20_000_000), Path("other"), {})).model_
     np.testing.assert_array_equal(resumed.components, plain.components)
     np.testing.assert_array_equal(resumed.variances, plain.variances)
     assert {entry.name for entry in Path().glob("*fdr*")} == {"m.fdr"}
@@ -192,7 +192,7 @@ def test_the_command_reads_every_kind(rng, tmp_path, monkeypatch):
         part = dict(zip("pqr", X[index::3].T, strict=True))
         parquet.write_table(pyarrow.table(part | {"s": ["x"] * 100}), f"parts/{index}.parquet")
     for arguments in (["x.h5", "--member", "one"], ["parts", "--columns", "p,q, r"],
-                      ["parts", "--columns", "p,q,r", "--memory", "1MB", "--progress"]):
+                      ["parts", "--columns", "p,q,r", "--memory", "60MB", "--progress"]):
         fitted = run("fit", *arguments, "-k", "2", "-o", "m.fdr")
         assert "rows/s" in fitted.stdout
         assert "MB/s" in fitted.stdout

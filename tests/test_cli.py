@@ -310,3 +310,38 @@ def test_demo_without_matplotlib(monkeypatch):
     assert outcome.exit_code == 0
     assert 'need matplotlib; run: pip install "fastdr[plot]"' in outcome.stderr
     assert {path.name for path in Path("out").iterdir()} == {"digits.fdr", "digits.npy"}
+
+
+def test_plan_tells_what_a_fit_would_do(X):
+    write("rows.npy", X)
+    printed = ok("plan", "rows.npy", "-k", "2")
+    assert "60 rows x 4 features" in printed
+    for name in ("solver", "works on", "passes", "flops", "memory", "time", "proof"):
+        assert f"\n{name} " in printed
+    known = json.loads(run("plan", "rows.npy", "-k", "2", "--solver", "lanczos",
+                           "--json").stdout)
+    assert known["solver"] == "lanczos"
+    assert known["seconds"] > 0
+    assert not Path("model.fdr").exists()
+    bad("nothing fits in 1 kB beyond the data: 4 axes need lapack on covariance",
+        "plan", "rows.npy", "--memory", "1kB")
+    bad("nothing fits in 1 kB", "fit", "rows.npy", "-o", "model.fdr", "--memory", "1kB")
+    bad("max_memory='much'", "plan", "rows.npy", "--memory", "much")
+
+
+def test_variances_have_certified_intervals(X):
+    write("rows.npy", X)
+    for printed in (ok("fit", "rows.npy", "-k", "2", "-o", "model.fdr"), ok("info", "model.fdr")):
+        assert "certified +/-" in printed
+        assert "certificate: proved (complete)" in printed
+    told = json.loads(run("info", "model.fdr", "--json").stdout)["certificate"]
+    true = np.linalg.eigvalsh(np.cov(X, rowvar=False))[:1:-1]
+    assert (np.array(told["lower"]) <= true).all()
+    assert (true <= np.array(told["upper"])).all()
+
+
+@pytest.mark.parametrize("rule", ["mle", "gavish-donoho", "parallel"])
+def test_rules_choose_the_number(X, rule):
+    write("rows.npy", X)
+    known = json.loads(run("fit", "rows.npy", "-k", rule, "-o", "model.fdr", "--json").stdout)
+    assert known["components"] == fastdr.PCA(rule).fit(X).n_components_

@@ -142,11 +142,11 @@ def test_too_few_columns_are_said_and_bounds_stay_true():
 
 
 def test_auto_gives_a_flat_spectrum_to_lapack():
-    values = np.linspace(1, 0.9, 500)
-    flat = fastdr.eigsh(with_spectrum(values), 10)
+    values = np.linspace(1, 0.9, 700)
+    flat = fastdr.eigsh(with_spectrum(values), 3)
     assert (flat.info.method, flat.info.converged) == ("lapack", True)
-    check(with_spectrum(values), 10, flat, values, 1e-10)
-    assert fastdr.eigsh(with_spectrum(np.arange(1, 501) ** -1.0), 10).info.method == "lanczos"
+    check(with_spectrum(values), 3, flat, values, 1e-10)
+    assert fastdr.eigsh(with_spectrum(np.arange(1, 701) ** -1.0), 3).info.method == "lanczos"
 
 
 def test_callback_sees_progress_and_may_stop():

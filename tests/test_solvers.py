@@ -13,6 +13,7 @@ from fastdr.centring import centred_rows
 from fastdr.solvers import lapack, qr_svd
 from fastdr.sources import ArraySource, BlockSource
 from fastdr.statistics import FEW_ROWS, Moments
+from fastdr.tall import Tall
 
 EPS = np.finfo(np.float64).eps
 
@@ -229,7 +230,7 @@ def test_few_float32_rows_are_summed_in_float64(rng):
 
 def test_tsqr_appends_blocks(rng):
     X = rng.standard_normal((200, 6))
-    tall = solvers._Tall(lambda: iter(np.array_split(X, 50)), 6, X.size, True)
+    tall = Tall(lambda: iter(np.array_split(X, 50)), 6, X.size, True)
     R = solvers._triangle(tall)
     assert R.shape == (6, 6)
     np.testing.assert_array_equal(R, np.triu(R))
