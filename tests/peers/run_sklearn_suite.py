@@ -7,6 +7,7 @@ known_differences.toml does not list, or one passes that it lists, or fewer than
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tomllib
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import sklearn
+from sklearn.utils.fixes import parse_version
 
 import fastdr
 from fastdr.backend import REPLACED
@@ -45,10 +47,11 @@ class Outcomes:
 
 
 def reasons() -> dict[str, str]:
-    """Return the listed tests, by pattern, with the reason of each."""
+    """Return the tests listed for the installed version, by pattern, with the reason of each."""
     listed = tomllib.loads(LISTED.read_text(encoding="utf-8"))
-    return {f"{file}::{test}": reason for file, tests in listed.items()
-            for test, reason in tests.items()}
+    return {f"{file}::{test}": entry["reason"] for file, tests in listed.items()
+            for test, entry in tests.items()
+            if parse_version(sklearn.__version__) < parse_version(entry.get("before", "99"))}
 
 
 def literally(pattern: str) -> str:
@@ -77,9 +80,10 @@ def run(classes: list[str], quiet: bool = True) -> tuple[dict[str, str], list[st
     """Run the tests of `classes` patched; return the outcome of each, and what is wrong."""
     plugin = Outcomes()
     os.environ.setdefault("SKLEARN_RUN_FLOAT32_TESTS", "1")
-    arguments = ["-c", os.devnull, "--rootdir", str(Path(sklearn.__file__).parent.parent),
-                 "-p", "no:cacheprovider", "--tb", "no" if quiet else "short", "-q", "--pyargs"]
-    with fastdr.patched():
+    home = str(Path(sklearn.__file__).parent)
+    arguments = ["-c", os.devnull, "--rootdir", home, "-p", "no:cacheprovider", "-q",
+                 "--tb", "no" if quiet else "short", "--pyargs"]
+    with fastdr.patched(), contextlib.chdir(home):  # away from conftest.py and settings of ours
         code = pytest.main([*arguments, *(FILES[name] for name in classes)], plugins=[plugin])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         return plugin.of, [f"pytest ended with {code!r}"]
