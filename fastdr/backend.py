@@ -248,7 +248,7 @@ def patch_sklearn(names: Iterable[str] | None = None) -> None:
     scikit-learn, in libraries on it and where it was imported before. Out of reach are closures,
     default arguments, containers, and subclasses and instances that exist already; where a module
     derives a class from scikit-learn's, its name is left alone. Calling it again changes
-    nothing but modules loaded since. The logger ``fastdr.backend`` says what is replaced and how it
+    nothing. The logger ``fastdr.backend`` says what is replaced and how it
     differs (INFO), and what scikit-learn's original was needed for (WARNING).
 
     Examples
@@ -336,45 +336,49 @@ def _chosen(names: Iterable[str] | None) -> list[str]:
 
 
 def _settle(names: list[str]) -> None:
-    """Bring each name into the state that is wanted now."""
-    for name in names:
-        ours = globals()[name]
-        if name in _kept or _blocks[name]:
-            modules = _exchange(ours.theirs, ours, _own_modules(name, ours.theirs))
-            copyreg.pickle(ours.theirs, _reduced)
-            if modules:
-                logger.info("%s is replaced in %s", name, ", ".join(modules))
-            if name not in _in_place:
-                for difference in REPLACED[name].differences:
-                    logger.info("%s differs: %s", name, difference)
-            _in_place.add(name)
-        elif name in _in_place:
-            modules = _exchange(ours, ours.theirs, {__name__})
-            copyreg.dispatch_table.pop(ours.theirs, None)
-            logger.info("%s is scikit-learn's again in %s", name, ", ".join(modules))
-            _in_place.discard(name)
+    """Bring each name into the state that is wanted now, in one look at all modules."""
+    wanted = {name for name in names if name in _kept or _blocks[name]}
+    come = [globals()[name] for name in names if name in wanted - _in_place]
+    leave = [globals()[name] for name in names if name in _in_place - wanted]
+    pairs = [(ours.theirs, ours) for ours in come] + [(ours, ours.theirs) for ours in leave]
+    apart = {id(ours.theirs): _deriving(ours) for ours in come}
+    for (old, new), modules in zip(pairs, _exchange(pairs, apart), strict=True):
+        logger.info("%s of %s stands now in %s", new.__name__, new.__module__, ", ".join(modules))
+        if old in leave:
+            copyreg.dispatch_table.pop(new, None)
+            _in_place.discard(new.__name__)
+            continue
+        copyreg.pickle(old, _reduced)
+        _in_place.add(new.__name__)
+        for difference in REPLACED[new.__name__].differences:
+            logger.info("%s differs: %s", new.__name__, difference)
 
 
-def _own_modules(name: str, theirs: Any) -> set[str]:
-    """Return modules whose code needs the class that they derive from."""
-    modules = {each.__module__ for each in theirs.__subclasses__()}
+def _deriving(ours: Any) -> set[str]:
+    """Return modules whose code needs the class of scikit-learn that they derive from."""
+    modules = {each.__module__ for each in ours.theirs.__subclasses__()}
     if modules:
-        logger.warning("%s is left alone in %s: classes there are derived from it", name,
-                       ", ".join(sorted(modules)))
+        logger.warning("%s is left alone in %s: classes there are derived from it",
+                       ours.__name__, ", ".join(sorted(modules)))
     return modules
 
 
-def _exchange(old: Any, new: Any, except_in: set[str]) -> list[str]:
-    """Let every module's global names for `old` stand for `new`; return those modules."""
-    changed = []
-    for label, module in list(sys.modules.items()):
-        if not isinstance(module, ModuleType) or label in except_in:
+def _exchange(pairs: list[tuple[Any, Any]], apart: Mapping[int, set[str]]) -> list[list[str]]:
+    """Let global names of modules for the first of a pair stand for the second; return modules.
+
+    `apart` has modules to leave alone, by the identity of the first.
+    """
+    stands: dict[int, Any] = {id(old): new for old, new in pairs}
+    places: dict[int, list[str]] = {key: [] for key in stands}
+    for label, module in list(sys.modules.items()) if pairs else ():
+        if not isinstance(module, ModuleType) or label == __name__:
             continue
         namespace = vars(module)
-        names = [name for name, value in list(namespace.items()) if value is old]
-        namespace.update(dict.fromkeys(names, new))
-        changed += [label] if names else []
-    return changed
+        for name, value in list(namespace.items()):
+            if id(value) in stands and label not in apart.get(id(value), ()):
+                namespace[name] = stands[id(value)]
+                places[id(value)].append(label)
+    return list(places.values())
 
 
 def _reduced(original: Any) -> tuple[Any, ...]:
