@@ -101,7 +101,7 @@ class Unmixer(DropIn):
         self._unfitted_original()._validate_params()
 
     def _fit_transform(self, X: Any, compute_sources: bool = False) -> Any:
-        sources = self.fit_transform(X)  # type: ignore[attr-defined]
+        sources = self.fit_transform(X)
         return sources if compute_sources else None
 
     @property
@@ -133,7 +133,7 @@ REPLACED = {
     "LinearDiscriminantAnalysis": Entry("fastdr.discriminant", "sklearn.discriminant_analysis", (
         "every solver finds the same directions; transform is centred at xbar_",
         "shrinkage leaves the scatter between classes as it is",
-        "decisions of more than two classes by 'lsqr' and 'eigen' may differ by one number a row",)),
+        "decisions of more than two classes by 'lsqr' and 'eigen' may differ by a number a row",)),
 }
 FITTING = ("fit", "fit_transform", "partial_fit")
 ANSWERING = ("transform", "inverse_transform", "predict", "predict_proba", "predict_log_proba",
@@ -223,7 +223,7 @@ def __getattr__(name: str) -> Any:
                     inner = getattr(ours, method)  # scikit-learn wraps containers once more
                     namespace[method] = wrapper(method, getattr(inner, "__wrapped__", inner))
 
-    made = new_class(name, (entry.joint, ours), {"metaclass": ABCMeta}, fill)
+    made: Any = new_class(name, (entry.joint, ours), {"metaclass": ABCMeta}, fill)
     made.register(theirs)  # what was made before the patch stays an instance
     with _lock:
         return globals().setdefault(name, made)

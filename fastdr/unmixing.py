@@ -232,9 +232,9 @@ def simultaneous(panels: Panels, contrast: Contrast, start: FloatArray, *, tol: 
     L-BFGS does not; the gradient first grows there. Once it falls L-BFGS takes over, which does
     not need the model of independent sources to hold. Stops when the largest entry of the
     relative gradient is at most `tol`, or after `max_iter` steps; above CHANCE it must stay
-    below `tol` and fall for a step, which would lead away from a saddle. The length of a step is judged by
-    the slope behind it, which does not drown in rounding as differences of losses do: half the
-    sum of both slopes is the change of a parabola.
+    below `tol` and fall for a step, which would lead away from a saddle. The length of a step is
+    judged by the slope behind it, which does not drown in rounding as differences of losses do:
+    half the sum of both slopes is the change of a parabola.
     """
     descent = _Descent(deque() if pairs is None else pairs)
     point, passes, step = scores_at(panels, contrast, orthogonal(start)), 1, 0
