@@ -101,6 +101,11 @@ class Unmixer(DropIn):
         self._unfitted_original()._validate_params()
 
     def _fit_transform(self, X: Any, compute_sources: bool = False) -> Any:
+        """Fit as the class does: what the function left at its defaults gets those of ours."""
+        theirs, ours = self.theirs().get_params(deep=False), _defaults(self.ours)
+        for name, value in theirs.items():
+            if _same(getattr(self, name), value):
+                setattr(self, name, ours[name])
         sources = self.fit_transform(X)
         return sources if compute_sources else None
 
