@@ -183,10 +183,12 @@ def test_pickles_that_scikit_learn_wrote(rng, fitted):
 def test_what_ours_refuses_is_fitted_by_the_original(rng, caplog):
     X = sparse.random_array((60, 20), density=0.2, rng=rng, format="csr")
     with fastdr.patched(["FastICA"]):
-        ours = FastICA(30, random_state=0, max_iter=3, tol=1.0)
+        ours = FastICA(2, random_state=0, max_iter=3, tol=1.0).fit(np.eye(9))
+        ours.set_params(n_components=30)
         Z = ours.fit(X.toarray()).transform(X.toarray())
         assert "FastICA.fit: scikit-learn's original is used: n_components=30 exc" in caplog.text
         assert Z.shape == (60, 20)
+        assert ours.n_features_in_ == 20
         assert ours.original_.tol == 1.0
         assert ours.original_.whiten_solver == "svd"  # its own default, as ours was left alone
         np.testing.assert_array_equal(ours.components_, ours.original_.components_)
