@@ -87,6 +87,19 @@ def _onnx(pca: Any, X: Any) -> Call:
     return lambda: session.run(None, {"rows": X})[0]
 
 
+def _faiss(pca: Any, X: Any) -> Call:
+    import faiss
+
+    faiss.omp_set_num_threads(fastdr.get_num_threads())
+    features, axes = X.shape[1], len(pca.components_)
+    twin = faiss.PCAMatrix(features, axes)
+    faiss.copy_array_to_vector(pca.components_.astype("f4").ravel(), twin.A)
+    faiss.copy_array_to_vector((-pca.components_ @ pca.mean_).astype("f4"), twin.b)
+    twin.is_trained = True
+    rows = X.astype("f4")  # the only dtype that it has
+    return lambda: twin.apply(rows)
+
+
 ROW_CALLS: dict[str, tuple[Prepare, str]] = {
     "Projector.into(x, out)": (_into, "fastdr"),
     "Projector(x)": (_projector, "fastdr"),
@@ -95,11 +108,13 @@ ROW_CALLS: dict[str, tuple[Prepare, str]] = {
     "NumPy (x - mean) @ W": (_numpy, "numpy"),
     "scikit-learn PCA.transform": (_scikit, "sklearn"),
     "onnxruntime": (_onnx, "onnxruntime"),
+    "faiss PCAMatrix (f4)": (_faiss, "faiss"),
 }
 BATCH_CALLS: dict[str, tuple[Prepare, str]] = {
     name: ROW_CALLS[label] for name, label in (
         ("fastdr", "Projector(x)"), ("NumPy", "NumPy (x - mean) @ W"),
-        ("scikit-learn", "scikit-learn PCA.transform"), ("onnxruntime", "onnxruntime"))}
+        ("scikit-learn", "scikit-learn PCA.transform"), ("onnxruntime", "onnxruntime"),
+        ("faiss", "faiss PCAMatrix (f4)"))}
 
 
 def fitted(features: int, axes: int, dtype: str) -> Any:

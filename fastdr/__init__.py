@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastdr._serve import Projector as Projector
     from fastdr.autoencoder import AutoEncoder as AutoEncoder
+    from fastdr.backend import patch_sklearn as patch_sklearn
+    from fastdr.backend import patched as patched
+    from fastdr.backend import unpatch_sklearn as unpatch_sklearn
     from fastdr.certificate import Certificate as Certificate
     from fastdr.class_statistics import ClassMoments as ClassMoments
     from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
@@ -57,9 +60,10 @@ _HOME = {
     "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "statistics",
     "eigsh": "eigen", "svds": "singular",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
-    "num_threads": "threads", "open_rows": "inputs", "project": "operators",
-    "reconstruct": "operators", "reconstruction_error": "operators",
-    "set_num_threads": "threads", "to_onnx": "graphs",
+    "num_threads": "threads", "open_rows": "inputs", "patch_sklearn": "backend",
+    "patched": "backend", "project": "operators", "reconstruct": "operators",
+    "reconstruction_error": "operators", "set_num_threads": "threads", "to_onnx": "graphs",
+    "unpatch_sklearn": "backend",
 }
 
 __all__ = sorted([*_HOME, "get_include"])  # noqa: PLE0605

@@ -25,6 +25,7 @@ from fastdr.threads import calm_blas, ordered_map
 from fastdr.validation import FloatArray
 
 FIXED_STEPS = 15  # fixed-point steps before L-BFGS at most
+CHANCE = 1e-6  # a gradient that is not met by accident
 FALLEN = 0.3  # share of its largest value to which the gradient falls before L-BFGS begins
 MEMORY = 7  # pairs that L-BFGS keeps
 FLOOR = 0.01  # least curvature of a pair of sources
@@ -230,18 +231,21 @@ def simultaneous(panels: Panels, contrast: Contrast, start: FloatArray, *, tol: 
     From far away, where mixtures of many sources are nearly normal, fixed points find the way and
     L-BFGS does not; the gradient first grows there. Once it falls L-BFGS takes over, which does
     not need the model of independent sources to hold. Stops when the largest entry of the
-    relative gradient is at most `tol`, or after `max_iter` steps. The length
-    of a step is judged by the slope behind it, which does not drown in rounding as differences of
-    losses do: half the sum of both slopes is the change of a parabola.
+    relative gradient is at most `tol`, or after `max_iter` steps; above CHANCE it must stay
+    below `tol` and fall for a step, which would lead away from a saddle. The length of a step is
+    judged by the slope behind it, which does not drown in rounding as differences of losses do:
+    half the sum of both slopes is the change of a parabola.
     """
     descent = _Descent(deque() if pairs is None else pairs)
     point, passes, step = scores_at(panels, contrast, orthogonal(start)), 1, 0
     signs = point.signs(fixed_sign)
     gradient = point.gradient(signs)
-    peak = float(np.abs(gradient).max())
-    while step < max_iter and (step == 0 or np.abs(gradient).max() > tol):
+    size = peak = float(np.abs(gradient).max())
+    last = math.inf
+    while step < max_iter and (
+            step == 0 or size > tol or (size > CHANCE and not size <= last <= tol)):
         step += 1
-        far = step <= fixed_steps and float(np.abs(gradient).max()) > FALLEN * peak
+        far = step <= fixed_steps and size > FALLEN * peak
         if far and fixed_sign is None:
             point, passes = scores_at(panels, contrast, fixed_point(point)), passes + 1
         else:
@@ -262,10 +266,11 @@ def simultaneous(panels: Panels, contrast: Contrast, start: FloatArray, *, tol: 
         if (signs != before).any():
             descent.pairs.clear()
         gradient = point.gradient(signs)
-        peak = max(peak, float(np.abs(gradient).max()))
+        last, size = size, float(np.abs(gradient).max())
+        peak = max(peak, size)
         if watch is not None:
-            watch(step, float(np.abs(gradient).max()))
-    return Rotation(point, float(np.abs(gradient).max()), step, passes, pairs=descent.pairs)
+            watch(step, size)
+    return Rotation(point, size, step, passes, pairs=descent.pairs)
 
 
 def coarse_to_fine(panels: Panels, contrast: Contrast, start: FloatArray, *, tol: float,
@@ -314,7 +319,7 @@ def one_by_one(panels: Panels, contrast: Contrast, start: FloatArray, *, tol: fl
     most = passes = 0
     for row, first in enumerate(start):
         known = matrix[:row]
-        vector = _outside(first, known)
+        vector, last = _outside(first, known), math.inf
         for step in range(1, max_iter + 1):
             point = scores_at(panels, contrast, vector[None])
             passes += 1
@@ -323,8 +328,9 @@ def one_by_one(panels: Panels, contrast: Contrast, start: FloatArray, *, tol: fl
             most = max(most, step)
             if watch is not None:
                 watch(step, size)
-            if size <= tol:
+            if size <= tol and (size <= CHANCE or size <= last <= tol):
                 break
+            last = size
             vector = _outside(point.products[0] - point.slopes[0] * vector, known)
         matrix[row] = vector
     point = scores_at(panels, contrast, matrix)

@@ -382,3 +382,15 @@ def test_a_step_that_cannot_be_taken_warns_once_and_truly():
     assert len(caught) == 1
     assert not ica.certificate_["converged"]
     assert gradient_of(ica, X) == pytest.approx(ica.certificate_["gradient"], rel=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["parallel", "deflation"])
+def test_a_loose_tolerance_does_not_stop_beside_a_saddle(rng, algorithm):
+    """Halfway between two like sources the gradient is zero too: these starts are next to it."""
+    S = rng.laplace(size=(500, 2))
+    X = S @ [[2.0, 1.0], [1.0, 1.5]]
+    for angle in np.pi * np.arange(4, 8) / 100:
+        start = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
+        ica = fastdr.FastICA(w_init=start, tol=5e-3, algorithm=algorithm).fit(X)
+        found = np.abs(np.corrcoef(ica.transform(X).T, S.T)[:2, 2:]).max(axis=1)
+        assert found.min() > 0.9

@@ -1,0 +1,129 @@
+"""Every estimator: what users of scikit-learn do with one, in one table."""
+
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import fastdr
+
+# An estimator joins with one line here: what makes it, and a parameter with values to search.
+TABLE = {
+    "PCA": (fastdr.PCA(2), {"n_components": [1, 2, 3]}),
+    "PCA zca": (fastdr.PCA(3, whiten="zca", standardize=True), {"whiten": ["zca", "pca", False]}),
+    "LinearDiscriminantAnalysis": (fastdr.LinearDiscriminantAnalysis(n_components=2),
+                                   {"shrinkage": [None, 0.1, "auto"]}),
+    "FastICA": (fastdr.FastICA(2), {"fun": ["logcosh", "cube"]}),
+    "AutoEncoder": (fastdr.AutoEncoder((2,), max_epochs=10, random_state=0),
+                    {"hidden": [(1,), (2,), (8, 2)]}),
+}
+# Parameters that the modules' own tests do not check, and checks that must fail, with the reason.
+CHECKED = [
+    (fastdr.FastICA(algorithm="deflation"), {
+        "check_sample_weight_equivalence_on_dense_data":
+        "Nine distinct rows in eight white dimensions: the fixed points pass saddles, where "
+        "rounding decides which of many optima comes first."}),
+    (fastdr.FastICA(n_components=1, whiten=False), {
+        "check_sample_weight_equivalence_on_dense_data":
+        "Fifteen rows of thirty columns are taken as white: where they have no variance, any "
+        "rotation is as good."}),
+    (fastdr.LinearDiscriminantAnalysis(solver="eigen"), {}),
+    (fastdr.PCA(1, svd_solver="randomized"), {}),
+]
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::fastdr.AccuracyWarning",  # flowers have no independent sources
+    "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:Ignoring n_components")
+
+
+@pytest.fixture(params=TABLE.values(), ids=TABLE.keys())
+def row(request):
+    """An estimator that is not fitted, and values of a parameter."""
+    estimator, values = request.param
+    return clone(estimator), values
+
+
+@pytest.fixture(scope="module")
+def flowers():
+    """Iris: rows and labels."""
+    return load_iris(return_X_y=True)
+
+
+@pytest.mark.parametrize(("estimator", "reasons"), CHECKED, ids=[str(row[0]) for row in CHECKED])
+@pytest.mark.filterwarnings("ignore:.*small singular values")
+def test_checks_of_scikit_learn(estimator, reasons):
+    results = check_estimator(estimator, on_skip=None, expected_failed_checks=reasons)
+    assert {each["check_name"] for each in results if each["status"] == "xfail"} == set(reasons)
+    for result in results:
+        skipped = result["check_name"] == "check_array_api_input"  # needs SCIPY_ARRAY_API=1
+        assert result["status"] in ("passed", "xfail") or skipped, result
+
+
+def test_pickles_and_copies(row, flowers):
+    X, y = flowers
+    fitted = row[0].fit(X, y)
+    for other in (pickle.loads(pickle.dumps(fitted)), clone(fitted).fit(X, y)):
+        np.testing.assert_array_equal(other.transform(X), fitted.transform(X))
+
+
+def test_files_of_joblib_and_mapped_rows(row, flowers, tmp_path):
+    X, y = flowers
+    joblib.dump((X, row[0].fit(X, y)), tmp_path / "both.joblib")
+    mapped, fitted = joblib.load(tmp_path / "both.joblib", mmap_mode="r")
+    assert isinstance(mapped, np.memmap)
+    assert not mapped.flags.writeable
+    expected = row[0].transform(X)
+    np.testing.assert_array_equal(fitted.transform(mapped), expected)
+    np.testing.assert_array_equal(clone(fitted).fit(mapped, y).transform(mapped), expected)
+    np.testing.assert_array_equal(mapped, X)
+
+
+def test_grid_search_in_processes(row, flowers):
+    X, y = flowers
+    estimator, values = row
+    pipeline = make_pipeline(StandardScaler(), estimator, GaussianNB())
+    name = pipeline.steps[1][0]
+    grid = {f"{name}__{parameter}": each for parameter, each in values.items()}
+    search = GridSearchCV(pipeline, grid, cv=3, n_jobs=2).fit(X, y)
+    assert search.best_score_ > 0.8
+    serial = cross_val_score(search.best_estimator_, X, y, cv=3)
+    assert serial.mean() == search.best_score_  # to the bit, in another process
+
+
+def test_columns_of_frames(row, flowers):
+    pandas = pytest.importorskip("pandas")
+    X, y = flowers
+    frame = pandas.DataFrame(X, columns=["a", "b", "c", "d"], index=np.arange(150) + 7)
+    columns = ColumnTransformer([("reduced", row[0], ["a", "c", "d"])], remainder="passthrough")
+    out = columns.set_output(transform="pandas").fit(frame, y).transform(frame)
+    expected = clone(row[0]).fit(X[:, [0, 2, 3]], y).transform(X[:, [0, 2, 3]])
+    np.testing.assert_array_equal(out.to_numpy()[:, :-1], expected)
+    np.testing.assert_array_equal(out["remainder__b"], frame["b"])
+    assert list(out.index) == list(frame.index)
+    prefix = f"reduced__{type(row[0]).__name__.lower()}"
+    assert list(out.columns)[:-1] == [f"{prefix}{i}" for i in range(expected.shape[1])]
+    assert list(columns.get_feature_names_out()) == list(out.columns)
+
+
+@pytest.mark.parametrize("kind", ["f8", "f4"])
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_output_is_a_frame(row, flowers, library, kind):
+    frames = pytest.importorskip(library)
+    X, y = flowers
+    X = X.astype(kind)
+    given = frames.DataFrame(dict(zip("abcd", X.T, strict=True)))
+    plain = clone(row[0]).fit(X, y).transform(X)
+    out = row[0].set_output(transform=library).fit(given, y).transform(given)
+    assert isinstance(out, frames.DataFrame)
+    assert list(row[0].feature_names_in_) == list("abcd")
+    assert {str(each).lower() for each in out.dtypes} == {str(plain.dtype)}
+    np.testing.assert_array_equal(out.to_numpy(), plain)
