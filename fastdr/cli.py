@@ -1,4 +1,4 @@
-"""The command ``fastdr``: fit, transform, reconstruct, info and demo."""
+"""The command ``fastdr``: fit, transform, reconstruct, info, plot and demo."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 
 from fastdr import __version__
+from fastdr.cli_plot import check_columns, faults_at_rows, plot
 from fastdr.files import open_source
 from fastdr.models import LinearModel
 from fastdr.operators import reconstruction_error
@@ -82,7 +82,7 @@ def fit(source: Rows,
     start = time.perf_counter()
     estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
                     svd_solver=solver.value, progress=_show(progress))
-    with _faults_at_rows(source, rows):
+    with faults_at_rows(source, rows):
         model = estimator.fit(rows).model_
     seconds = time.perf_counter() - start
     model.save(output)
@@ -103,12 +103,12 @@ def transform(model: Model, source: Rows, output: Output, member: Member = None,
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
     fitted, rows = load_axes(model), open_source(source, member=member)
-    _check_columns(fitted, rows, source)
+    check_columns(fitted, rows, source)
     names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
     if fitted.whiten == "zca":
         names = fitted.feature_names or rows.columns
     done = 0
-    with _faults_at_rows(source, rows), open_sink(output, names) as sink:
+    with faults_at_rows(source, rows), open_sink(output, names) as sink:
         for block in _bar(rows, _show(progress)):
             sink.write(fitted.transform(block))
             done += len(block)
@@ -124,10 +124,10 @@ def reconstruct(model: Model, source: Rows, output: Output,
     set_num_threads(threads)
     fitted, rows = load_axes(model), open_source(source, member=member)
     if not scores:
-        _check_columns(fitted, rows, source)
+        check_columns(fitted, rows, source)
     done, loss = 0, 0.0
     names = fitted.feature_names or (None if scores else rows.columns)
-    with _faults_at_rows(source, rows), open_sink(output, names) as sink:
+    with faults_at_rows(source, rows), open_sink(output, names) as sink:
         for block in _bar(rows, _show(progress)):
             if not scores:
                 loss += float(np.sum(fitted.reconstruction_error(block, per_row=True)))
@@ -283,21 +283,6 @@ def _parse_components(text: str | None) -> int | float | str | None:
     return share
 
 
-def _check_columns(model: LinearModel, source: Source, path: Path) -> None:
-    """Raise ValueError unless the columns are those that the model was fitted to."""
-    features = source.shape[1]
-    if features != len(model.mean):
-        raise ValueError(f"{path}: has {features} columns, but the model was fitted to "
-                         f"{len(model.mean)} features.")
-    if model.feature_names is None or source.columns is None:
-        return
-    pairs = zip(source.columns, model.feature_names, strict=True)
-    for position, (given, fitted) in enumerate(pairs):
-        if given != fitted:
-            raise ValueError(f"{path}: column {position + 1} is {given!r}, but the model was "
-                             f"fitted to {fitted!r} there.")
-
-
 def _show(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else progress
 
@@ -311,29 +296,6 @@ def _bar(source: Source, show: bool) -> Iterator[AnyArray]:
         for block in source.blocks():
             yield block
             bar.update(len(block))
-
-
-@contextmanager
-def _faults_at_rows(path: Path, source: Source) -> Iterator[None]:
-    """Name a NaN or infinity by its row in the file, not in the block where it was met."""
-    try:
-        yield
-    except ValueError as error:
-        if "contains NaN" in str(error) or "contains infinity" in str(error):
-            _raise_first_fault(path, source)
-        raise
-
-
-def _raise_first_fault(path: Path, source: Source) -> None:
-    first = 0
-    for block in source.blocks():
-        bad = ~np.isfinite(block)
-        if bad.any():
-            row, column = (int(index) for index in np.argwhere(bad)[0])
-            name = f" ({source.columns[column]!r})" if source.columns else ""
-            raise ValueError(f"{path}: row {first + row}, column {column}{name} is "
-                             f"{block[row, column]}; remove or impute such values first.")
-        first += len(block)
 
 
 def _count(number: int, noun: str) -> str:
@@ -382,7 +344,7 @@ def application() -> typer.Typer:
             help="Print the version and exit.")] = False) -> None:
         """Principal components of files of any size."""
 
-    for command in (fit, transform, reconstruct, info, demo):
+    for command in (fit, transform, reconstruct, info, plot, demo):
         app.command()(_reported(command))
     return app
 
