@@ -50,8 +50,8 @@ def drawn(ax):
 
 
 @pytest.mark.parametrize(("kind", "label"), [
-    ("PCA", "component 2 (19.2 % of the variance)"), ("LDA", "discriminant 2 (0.865 % of the separation)"),
-    ("ICA", "source 2"), ("AE", "score 2")])
+    ("PCA", "component 2 (19.2 % of the variance)"),
+    ("LDA", "discriminant 2 (0.865 % of the separation)"), ("ICA", "source 2"), ("AE", "score 2")])
 def test_scores_are_those_of_transform(models, wine, mixed, kind, label):
     rows = mixed if kind == "ICA" else wine
     for given in (models[kind], models[kind].model_):
