@@ -22,8 +22,8 @@ html_title = f"fastdr {version}"
 html_show_sourcelink = False
 autodoc_typehints = "none"  # numpydoc says them in words
 autodoc_member_order = "bysource"
-numpydoc_class_members_toctree = False
-numpydoc_show_inherited_class_members = True
+numpydoc_show_class_members = False  # the template lists them, with all they say
+templates_path = ["templates"]
 exclude_patterns = ["generated/speed.md"]
 suppress_warnings = ["ref.ref"]  # docstrings inherited from scikit-learn refer to its manual
 

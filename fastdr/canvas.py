@@ -14,7 +14,7 @@ from fastdr.models import LinearModel
 from fastdr.network_model import NetworkModel
 from fastdr.sources import ArraySource, Source, as_source
 from fastdr.unmixing_model import UnmixingModel
-from fastdr.validation import AnyArray, FloatArray, raise_not_finite, whole
+from fastdr.validation import AnyArray, FloatArray, check_features, raise_not_finite, whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -172,14 +172,8 @@ def spread_out(places: ArrayLike, gap: float) -> FloatArray:
 
 def rows_for(model: Any, X: Any) -> Source:
     """Return rows as a source; raise ValueError unless they have the features of the model."""
-    fitted, given = model.feature_names, getattr(X, "columns", None)
-    if fitted is not None and given is not None and list(map(str, given)) != list(fitted):
-        raise ValueError("X has other columns, or in another order, than the model was fitted to: "
-                         f"{', '.join(map(str, given))} instead of {', '.join(fitted)}.")
     source = as_source(X)
-    if source.shape[1] != model.mean.size:
-        raise ValueError(f"X has {source.shape[1]} features, but this model takes rows of "
-                         f"{model.mean.size}.")
+    check_features(X, source.shape[1], model.mean.size, model.feature_names)
     return source
 
 

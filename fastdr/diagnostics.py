@@ -16,7 +16,14 @@ from numpy.typing import ArrayLike
 from fastdr.models import LinearModel, times_power
 from fastdr.operators import project, reconstruct
 from fastdr.sources import block_rows
-from fastdr.validation import AnyArray, FloatArray, raise_not_finite, whole
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    check_features,
+    raise_not_finite,
+    whole,
+)
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -303,7 +310,8 @@ def is_complete(model: LinearModel) -> bool:
 def _by_block(model: LinearModel, X: ArrayLike, compute: Callable[[FloatArray], AnyArray],
               width: int | None = None, exponent: int = 0) -> FloatArray:
     """Return what `compute` makes of centred rows, times 2**exponent, a block at a time."""
-    rows = model.matrix(X)
+    rows = as_matrix(X)
+    check_features(X, rows.shape[1], model.mean.size, model.feature_names)
     result = np.empty(len(rows) if width is None else (len(rows), width))
     step = block_rows(rows.shape[1])
     for start in range(0, len(rows), step):

@@ -192,7 +192,7 @@ class LinearModel(LinearlyMapped):
         -----
         One read of `X`, O(d k) a row.
         """
-        X = self.matrix(X)
+        X = self._matrix(X)
         zca = self.whiten == "zca"
         Z = centred_product(X, self._axes, self.mean, self.scale, None if zca else out)
         if self.whiten:
@@ -225,7 +225,7 @@ class LinearModel(LinearlyMapped):
 
         In squared units of the input; the reconstruction is never built. One read, O(d k) a row.
         """
-        errors = reconstruction_error(self.matrix(X), self.components, self.mean, self.scale)
+        errors = reconstruction_error(self._matrix(X), self.components, self.mean, self.scale)
         return errors if per_row else float(errors.mean())
 
     def log_likelihood(self, X: ArrayLike) -> FloatArray:
@@ -235,7 +235,7 @@ class LinearModel(LinearlyMapped):
         (Tipping & Bishop 1999); no d x d matrix is made, O(d k) a row. If it is singular every
         density is 0 or infinite: all -inf, with a RuntimeWarning that names the rank.
         """
-        X = self.matrix(X)
+        X = self._matrix(X)
         axes, features = self.components.shape
         if self._singular:
             warnings.warn(f"The model is singular: rank {self.rank} of {features} features and "
@@ -278,8 +278,7 @@ class LinearModel(LinearlyMapped):
             np.ldexp(rows, self.exponent, out=rows)
         return rows
 
-    def matrix(self, X: ArrayLike) -> AnyArray:
-        """Return rows as an array; raise ValueError unless they have the model's features."""
+    def _matrix(self, X: ArrayLike) -> AnyArray:
         matrix = as_matrix(X)
         if matrix.shape[1] != self.mean.size:
             raise ValueError(f"X has {matrix.shape[1]} features, but this model takes rows of "

@@ -219,5 +219,6 @@ def test_columns_of_a_frame_must_be_those_fitted(wine):
     frame = pandas.DataFrame(wine, columns=[f"f{index}" for index in range(13)])
     fitted = fastdr.PCA().fit(frame)
     assert "f3" in {text.get_text() for text in plots.biplot(fitted, frame, features=13).texts}
-    with pytest.raises(ValueError, match="other columns, or in another order"):
-        plots.scores(fitted, frame[frame.columns[::-1]])
+    for draw in (plots.scores, diagnostics.t_squared):
+        with pytest.raises(ValueError, match="other columns, or in another order"):
+            draw(fitted, frame[frame.columns[::-1]])
