@@ -68,8 +68,8 @@ def spe_limit(model: Any, k: int | None = None, confidence: float = 0.95) -> flo
     """Return the SPE that `confidence` of new rows like the fitted ones stay below.
 
     For normal rows SPE is a sum of squares weighted by the variances left out. Its quantile is
-    found by the saddlepoint approximation, whose probability of exceeding the limit is within
-    7 % of 1 - `confidence` for any variances and `confidence` up to 0.999.
+    found by the saddlepoint approximation: the probability of exceeding the limit is within 7 %
+    of 1 - `confidence` in all spectra tried, up to 0.999, and worst for a single variance.
 
     Parameters
     ----------
