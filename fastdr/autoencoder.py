@@ -72,9 +72,9 @@ class AutoEncoder(ModelEstimator):
 
     Attributes
     ----------
-    loss_curve_ : (n_epochs_,) float64, mean squared error of an entry, in scaled units, of the
+    loss_curve_ : (E,) float64, E epochs, mean squared error of an entry, in scaled units, of the
         rows of each epoch as they were trained on; 1 is what the mean of the rows leaves.
-    held_out_loss_curve_ : (n_epochs_,) or (0,), of the rows held out, after each epoch.
+    held_out_loss_curve_ : (E,) or (0,), of the rows held out, after each epoch.
     loss_ : float or None, of the epoch whose weights are kept: held-out loss if there is one.
     pca_loss_ : float, of PCA with as many components, on all rows; NaN for more than 8192
         features.
@@ -300,7 +300,7 @@ class AutoEncoder(ModelEstimator):
 
     @property
     def loss_curve_(self) -> FloatArray:
-        """Mean squared error of an entry in each epoch, (n_epochs_,), scaled units."""
+        """Mean squared error of an entry in each epoch, (E,), scaled units."""
         return self.model_.losses
 
     @property

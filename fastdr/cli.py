@@ -1,4 +1,4 @@
-"""The command ``fastdr``: fit, plan, transform, reconstruct, info and demo."""
+"""The command ``fastdr``: fit, plan, transform, reconstruct, info, plot and demo."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from fastdr import __version__
 from fastdr.checkpoints import CheckpointedSource, origin_of
+from fastdr.cli_plot import check_columns, faults_at_rows, plot
 from fastdr.dimension import RULES
 from fastdr.inputs import as_bytes, open_rows
 from fastdr.models import LinearModel
@@ -107,7 +108,7 @@ def fit(source: Rows,
     saved = CheckpointedSource(
         rows, output.with_name(f"{output.name}.checkpoint"),
         origin_of(source, member=member, columns=columns, memory=memory), checkpoint)
-    with _faults_at_rows(source, rows), _resumable(saved):
+    with faults_at_rows(source, rows), _resumable(saved):
         model = estimator.fit(saved if summed else rows).model_
     seconds = time.perf_counter() - start
     model.save(output)
@@ -157,13 +158,13 @@ def transform(model: Model, source: Rows, output: Output, member: Member = None,
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
     fitted, rows = load_axes(model), _opened(source, member, columns, memory)
-    _check_columns(fitted, rows, source)
+    check_columns(fitted, rows, source)
     names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
     if fitted.whiten == "zca":
         names = fitted.feature_names or rows.columns
     done = 0
     watched = with_progress(rows, "rows", leave=True) if _show(progress) else rows
-    with _faults_at_rows(source, rows), open_sink(output, names) as sink:
+    with faults_at_rows(source, rows), open_sink(output, names) as sink:
         for block in watched.blocks():
             sink.write(fitted.transform(block))
             done += len(block)
@@ -180,11 +181,11 @@ def reconstruct(model: Model, source: Rows, output: Output,
     set_num_threads(threads)
     fitted, rows = load_axes(model), _opened(source, member, columns, memory)
     if not scores:
-        _check_columns(fitted, rows, source)
+        check_columns(fitted, rows, source)
     done, loss = 0, 0.0
     names = fitted.feature_names or (None if scores else rows.columns)
     watched = with_progress(rows, "rows", leave=True) if _show(progress) else rows
-    with _faults_at_rows(source, rows), open_sink(output, names) as sink:
+    with faults_at_rows(source, rows), open_sink(output, names) as sink:
         for block in watched.blocks():
             if not scores:
                 loss += float(np.sum(fitted.reconstruction_error(block, per_row=True)))
@@ -291,21 +292,6 @@ def _parse_components(text: str | None) -> int | float | str | None:
     return share
 
 
-def _check_columns(model: LinearModel, source: Source, path: Path) -> None:
-    """Raise ValueError unless the columns are those that the model was fitted to."""
-    features = source.shape[1]
-    if features != len(model.mean):
-        raise ValueError(f"{path}: has {features} columns, but the model was fitted to "
-                         f"{len(model.mean)} features.")
-    if model.feature_names is None or source.columns is None:
-        return
-    pairs = zip(source.columns, model.feature_names, strict=True)
-    for position, (given, fitted) in enumerate(pairs):
-        if given != fitted:
-            raise ValueError(f"{path}: column {position + 1} is {given!r}, but the model was "
-                             f"fitted to {fitted!r} there.")
-
-
 def _show(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else progress
 
@@ -330,29 +316,6 @@ def _resumable(saved: CheckpointedSource) -> Iterator[None]:
             raise
         typer.echo(f"fastdr: interrupted; the same command goes on from {saved.path}", err=True)
         raise typer.Exit(130) from None
-
-
-@contextmanager
-def _faults_at_rows(path: Path, source: Source) -> Iterator[None]:
-    """Name a NaN or infinity by its row in the file, not in the block where it was met."""
-    try:
-        yield
-    except ValueError as error:
-        if "contains NaN" in str(error) or "contains infinity" in str(error):
-            _raise_first_fault(path, source)
-        raise
-
-
-def _raise_first_fault(path: Path, source: Source) -> None:
-    first = 0
-    for block in source.blocks():
-        bad = ~np.isfinite(block)
-        if bad.any():
-            row, column = (int(index) for index in np.argwhere(bad)[0])
-            name = f" ({source.columns[column]!r})" if source.columns else ""
-            raise ValueError(f"{path}: row {first + row}, column {column}{name} is "
-                             f"{block[row, column]}; remove or impute such values first.")
-        first += len(block)
 
 
 def _count(number: int, noun: str) -> str:
@@ -407,7 +370,7 @@ def application() -> typer.Typer:
             help="Print the version and exit.")] = False) -> None:
         """Principal components of files of any size."""
 
-    for command in (fit, plan, transform, reconstruct, info, demo):
+    for command in (fit, plan, transform, reconstruct, info, plot, demo):
         app.command()(_reported(command))
     return app
 

@@ -74,10 +74,12 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
     Attributes
     ----------
     classes_ : (C,) labels in ascending order.
-    priors_ : (C,), means_ : (C, d), xbar_ : (d,) overall mean, weighted by `priors_`.
+    priors_ : (C,) probabilities of the classes.
+    means_ : (C, d) means of the classes.
+    xbar_ : (d,) overall mean, weighted by `priors_`.
     scalings_ : (d, r) directions w as columns, most separating first, wᵀ S_W w = 1; the entry of
         largest magnitude of each is positive.
-    explained_variance_ratio_ : (n_components_,) shares of the variance between classes.
+    explained_variance_ratio_ : (k,) shares of the variance between classes.
     separations_ : (r,) variance between classes over variance within, along each direction.
     coef_, intercept_ : (C, d) and (C,), or (1, d) and (1,) for two classes.
     covariance_ : (d, d) within-class covariance (divisor n), if it was kept.
@@ -364,7 +366,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         return priors
 
     def transform(self, X: ArrayLike) -> AnyArray:
-        """Return the scores of rows (n, d) along the directions, (n, n_components_).
+        """Return the scores of rows (n, d) along the directions, (n, k).
 
         Centred at ``xbar_`` whatever the solver; variance 1 within classes. Raises
         NotFittedError before ``fit``, NotImplementedError for solver="lsqr", ValueError for a

@@ -67,7 +67,7 @@ class DiscriminantEstimator(ClassifierMixin, LinearEstimator):  # type: ignore[m
 
     @property
     def explained_variance_ratio_(self) -> FloatArray:
-        """Shares of the variance between classes, (n_components_,)."""
+        """Shares of the variance between classes, (k,)."""
         return self.model_.ratios[:self.n_components_]
 
     @property

@@ -267,11 +267,7 @@ class LinearModel(LinearlyMapped):
 
     def _distances(self, X: AnyArray, kept: FloatArray) -> FloatArray:
         """Squared Mahalanobis distances of rows to the mean."""
-        rows = X.astype(np.float64) - self.mean
-        if self.scale is not None:
-            rows /= self.scale
-        if self.exponent:
-            np.ldexp(rows, self.exponent, out=rows)
+        rows = self.centred(X)
         components = self.components.astype(np.float64, copy=False)
         scores = rows @ components.T
         distances = (scores**2) @ (1 / kept)
@@ -279,6 +275,15 @@ class LinearModel(LinearlyMapped):
             rows -= scores @ components
             distances += np.einsum("ij,ij->i", rows, rows) / self.noise_variance
         return distances
+
+    def centred(self, X: AnyArray) -> FloatArray:
+        """Return a block of rows in the units of `variances`: about the mean, scaled, float64."""
+        rows = X.astype(np.float64) - self.mean
+        if self.scale is not None:
+            rows /= self.scale
+        if self.exponent:
+            np.ldexp(rows, self.exponent, out=rows)
+        return rows
 
     def _matrix(self, X: ArrayLike) -> AnyArray:
         matrix = as_matrix(X)

@@ -96,6 +96,16 @@ def _reshape(name: str) -> str:
             f"or {name}.reshape(1, -1) if it contains a single sample.")
 
 
+def check_features(X: Any, columns: int, features: int, names: Sequence[str] | None) -> None:
+    """Refuse `X` of `columns` unless they are the `features` fitted, of the same `names` if any."""
+    if columns != features:
+        raise ValueError(f"X has {columns} features, but this model takes rows of {features}.")
+    given = getattr(X, "columns", None)
+    if names is not None and given is not None and list(map(str, given)) != list(names):
+        raise ValueError("X has other columns, or in another order, than the model was fitted to: "
+                         f"{', '.join(map(str, given))} instead of {', '.join(names)}.")
+
+
 def as_vector(values: ArrayLike, size: int, name: str) -> FloatArray:
     """Return `values` as a finite float64 vector of `size` entries."""
     given = np.asarray(values)

@@ -94,9 +94,9 @@ def test_sdist_has_the_native_sources_and_nothing_generated(tmp_path):
     with tarfile.open(archive) as tar:
         names = {name.partition("/")[2] for name in tar.getnames()}
     for wanted in ("src_ext/*.pyx", "src_ext/tile/*.[ch]", "tests/*.py", "tests/*.c", "bench/*.py",
-                   "docs/*", "examples/*", "fastdr/*.py", "fastdr/*.pyi", "fastdr/*.pxd",
-                   "fastdr/include/*.h", "fastdr/py.typed", "*.md", "LICENSE", "setup.py",
-                   "pyproject.toml"):
+                   "docs/*.md", "docs/*.py", "docs/guide/*.md", "examples/*", "fastdr/*.py",
+                   "fastdr/*.pyi", "fastdr/*.pxd", "fastdr/include/*.h", "fastdr/py.typed", "*.md",
+                   "LICENSE", "setup.py", "pyproject.toml"):
         found = {path.relative_to(ROOT).as_posix() for path in ROOT.glob(wanted)}
         assert found
         assert found <= names, f"missing: {found - names}"

@@ -12,7 +12,7 @@ import fastdr
 pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure  # noqa: E402
 
-from fastdr.plots import reconstructions, scree  # noqa: E402
+from fastdr.plots import loadings, losses, reconstructions, scree  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +102,56 @@ assert "matplotlib.pyplot" not in sys.modules
 
 def test_pyplot_is_never_imported():
     subprocess.run([sys.executable, "-P", "-c", CODE], check=True)
+
+
+def test_scree_marks_a_share_and_says_what_rounding_did(fitted, digits):
+    ax = scree(fitted, chosen=0.9)
+    right = ax.figure.axes[1]
+    k = int(np.argmax(np.cumsum(fitted.explained_variance_ratio_) > 0.9)) + 1
+    assert right.texts[0].get_text().startswith(f"k = {k} keeps 90.")
+    bound = fitted.report_["variance_error"]
+    assert ax.get_title(loc="left") == f"rounding: ± {bound:.1e} on each variance"
+    band = ax.collections[0].get_paths()[0].vertices
+    upper = band[1:65, 1] if band[1, 1] > band[-2, 1] else band[-65:-1, 1][::-1]
+    np.testing.assert_allclose(upper.max(), fitted.explained_variance_[0] + bound)
+    hand_made = fastdr.LinearModel(np.zeros(2), np.eye(2), [2.0, 1.0])
+    assert not scree(hand_made).collections
+    with pytest.raises(ValueError, match=r"chosen=0\.9: the 2 components .* only 0\.285"):
+        scree(fastdr.PCA(2).fit(digits), chosen=0.9)
+
+
+def test_scree_of_tiny_data_has_their_units():
+    X = np.ldexp(np.random.default_rng(0).standard_normal((50, 3)), -440)
+    pca = fastdr.PCA().fit(X)
+    assert pca.model_.exponent
+    np.testing.assert_allclose(scree(pca).lines[0].get_ydata(), pca.explained_variance_)
+
+
+def test_loadings_are_those_of_the_estimator(wine):
+    pca = fastdr.PCA(standardize=True).fit(wine)
+    ax = loadings(pca, components=4)
+    np.testing.assert_array_equal(ax.images[0].get_array(), pca.loadings()[:, :4])
+    assert len(ax.texts) == 13 * 4
+    assert ax.texts[0].get_text() == f"{pca.loadings()[0, 0]:.2f}"
+    assert ax.figure.axes[1].get_ylabel() == "correlation"
+    wide = loadings(fastdr.PCA().fit(np.random.default_rng(0).standard_normal((30, 50))))
+    assert not wide.texts
+    assert wide.get_ylabel() == "feature"
+    wide.figure.savefig(io.BytesIO())
+
+
+def test_losses_of_an_auto_encoder_beside_pcas(wine):
+    ae = fastdr.AutoEncoder((8, 2), max_epochs=4, random_state=0).fit(wine)
+    for given in (ae, ae.model_):
+        curves = {line.get_label(): np.asarray(line.get_ydata()) for line in losses(given).lines}
+        np.testing.assert_array_equal(curves["rows in training"], ae.loss_curve_)
+        np.testing.assert_array_equal(curves["rows held out"], ae.held_out_loss_curve_)
+        np.testing.assert_array_equal(curves["PCA of as many scores"], ae.pca_loss_)
+    untrained = fastdr.NetworkModel.from_weights([np.ones((1, 2)), np.ones((2, 1))],
+                                                 [np.zeros(1), np.zeros(2)], ["identity"] * 2)
+    with pytest.raises(ValueError, match="no epochs on record"):
+        losses(untrained)
+    with pytest.raises(TypeError, match="expected a fitted AutoEncoder or a NetworkModel, got PCA"):
+        losses(fastdr.PCA().fit(wine))
+    with pytest.raises(ValueError, match="components=0 is not a whole number"):
+        loadings(fastdr.PCA().fit(wine), components=0)

@@ -1,0 +1,214 @@
+"""The command ``fastdr plot``, and what it shares with the others about the rows of a file."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from fastdr.files import open_source
+from fastdr.models import LinearModel
+from fastdr.persistence import load
+from fastdr.sources import Source
+from fastdr.validation import AnyArray
+
+try:
+    import typer
+except ModuleNotFoundError:  # cli.main() says how to install it
+    typer = None  # type: ignore[assignment]
+
+
+class Kind(StrEnum):
+    """Kinds of pictures."""
+
+    scree = "scree"
+    loadings = "loadings"
+    losses = "losses"
+    scores = "scores"
+    biplot = "biplot"
+    errors = "errors"
+    discriminants = "discriminants"
+    sources = "sources"
+    reconstructions = "reconstructions"
+
+
+OF_MODELS = (Kind.scree, Kind.loadings, Kind.losses)  # the other kinds need DATA
+FORMATS = (".png", ".pdf", ".svg")
+
+if typer is not None:
+    Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `fit` or "
+                                           "model.save wrote.")]
+    Data = Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Rows: .npy, .npz, .csv, "
+                                                 ".csv.gz or .parquet.")]
+    Out = Annotated[Path, typer.Option("--out", "-o", help="Picture to write: .png, .pdf or .svg.")]
+    KindOf = Annotated[Kind, typer.Option(
+        "--kind", help="scree, loadings and losses need no DATA.")]
+    Count = Annotated[int | None, typer.Option(
+        "-k", min=1, help="Components to mark (scree) or reconstruct from (errors).")]
+    Labels = Annotated[Path | None, typer.Option(
+        help="A label for each row: .npy, or text with one label a line.")]
+    AxesPair = Annotated[str, typer.Option(help="Two scores, counted from 1.")]
+    Shape = Annotated[str | None, typer.Option(
+        metavar="HEIGHTxWIDTH", help="Of an image (reconstructions).")]
+    Images = Annotated[int, typer.Option(min=1, help="Rows to draw (reconstructions).")]
+    Member = Annotated[str | None, typer.Option(help="Array to read from an .npz DATA.")]
+
+
+def plot(model: Model, data: Data = None, *, out: Out, kind: KindOf = Kind.scree, k: Count = None,
+         labels: Labels = None, axes: AxesPair = "1,2", shape: Shape = None, images: Images = 10,
+         member: Member = None) -> None:
+    """Draw a fitted model, or rows as it sees them."""
+    if out.suffix.lower() not in FORMATS:
+        raise ValueError(f"{out}: unknown kind of picture; use {', '.join(FORMATS)}.")
+    if not out.resolve().parent.is_dir():
+        raise FileNotFoundError(f"{out}: no such directory: {out.resolve().parent}.")
+    fitted = load(model)
+    if kind in OF_MODELS:
+        figure = _of_model(fitted, kind, k)
+    elif data is None:
+        raise ValueError(f"a picture of kind {kind} needs rows; give DATA after MODEL.")
+    else:
+        rows = open_source(data, member=member)
+        check_columns(fitted, rows, data)
+        named = None if labels is None else _read_labels(labels)
+        with faults_at_rows(data, rows):
+            if kind == Kind.reconstructions:
+                figure = _images(fitted, rows, _sizes(shape), images, k)
+            else:
+                figure = _of_rows(fitted, rows, kind, named, _pair(axes), k)
+    _write(figure, out)
+    typer.echo(f"picture written to {out}")
+
+
+def _of_model(fitted: Any, kind: Kind, k: int | None) -> Any:
+    from fastdr import plots  # the other commands need no pictures
+
+    if kind == Kind.scree:
+        return plots.scree(fitted, chosen=k).figure
+    return (plots.loadings if kind == Kind.loadings else plots.losses)(fitted).figure
+
+
+def _of_rows(fitted: Any, rows: Source, kind: Kind, labels: AnyArray | None,
+             axes: tuple[int, int], k: int | None) -> Any:
+    from fastdr import plots
+
+    if kind == Kind.errors:
+        return plots.errors(fitted, rows, k=k).figure
+    if kind == Kind.sources:
+        return plots.sources(fitted, rows).figure
+    if kind == Kind.discriminants:
+        if labels is None:
+            raise ValueError("a picture of kind discriminants needs --labels.")
+        return plots.discriminants(fitted, rows, labels, axes=axes).figure
+    draw = plots.biplot if kind == Kind.biplot else plots.scores
+    return draw(fitted, rows, labels, axes=axes).figure
+
+
+def _images(fitted: Any, rows: Source, shape: tuple[int, int], count: int, k: int | None) -> Any:
+    from fastdr import plots
+
+    first = np.concatenate([*_first(rows, count)])
+    most = len(fitted.components) if isinstance(fitted, LinearModel) else 1
+    ks = [k] if k else [size for size in (64, 32, 16, 8, 4, 2, 1) if size <= most]
+    return plots.reconstructions(fitted, first, shape=shape, ks=ks)
+
+
+def _first(rows: Source, count: int) -> Iterator[AnyArray]:
+    """Yield blocks with the first `count` rows."""
+    for block in rows.blocks():
+        yield block[:count]
+        count -= len(block)
+        if count <= 0:
+            return
+
+
+def _pair(text: str) -> tuple[int, int]:
+    try:
+        first, second = map(int, text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not two whole numbers like 1,2.",
+                                 param_hint="--axes") from None
+    return first, second
+
+
+def _sizes(text: str | None) -> tuple[int, int]:
+    if text is None:
+        raise ValueError("a picture of kind reconstructions needs --shape, like 8x8.")
+    try:
+        height, width = map(int, text.lower().split("x"))
+    except ValueError:
+        height = width = 0
+    if height < 1 or width < 1:
+        raise typer.BadParameter(f"{text!r} is not a height and a width like 8x8.",
+                                 param_hint="--shape")
+    return height, width
+
+
+def _read_labels(path: Path) -> AnyArray:
+    """Return labels: an .npy vector, or one a line, as numbers if all are."""
+    if path.suffix == ".npy":
+        stored: AnyArray = np.load(path, allow_pickle=False)
+        return stored
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    for number in (int, float):
+        try:
+            return np.array([number(line) for line in lines])
+        except ValueError:
+            continue
+    return np.array(lines)
+
+
+def _write(figure: Any, path: Path) -> None:
+    """Write a picture beside `path` and rename it: an error leaves the old file as it was."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:].lower())
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(drawn.getvalue())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def check_columns(model: Any, source: Source, path: Path) -> None:
+    """Raise ValueError unless the columns are those that the model was fitted to."""
+    features = source.shape[1]
+    if features != len(model.mean):
+        raise ValueError(f"{path}: has {features} columns, but the model was fitted to "
+                         f"{len(model.mean)} features.")
+    if model.feature_names is None or source.columns is None:
+        return
+    pairs = zip(source.columns, model.feature_names, strict=True)
+    for position, (given, fitted) in enumerate(pairs):
+        if given != fitted:
+            raise ValueError(f"{path}: column {position + 1} is {given!r}, but the model was "
+                             f"fitted to {fitted!r} there.")
+
+
+@contextmanager
+def faults_at_rows(path: Path, source: Source) -> Iterator[None]:
+    """Name a NaN or infinity by its row in the file, not in the block where it was met."""
+    try:
+        yield
+    except ValueError as error:
+        if "contains NaN" in str(error) or "contains infinity" in str(error):
+            _raise_first_fault(path, source)
+        raise
+
+
+def _raise_first_fault(path: Path, source: Source) -> None:
+    first = 0
+    for block in source.blocks():
+        bad = ~np.isfinite(block)
+        if bad.any():
+            row, column = (int(index) for index in np.argwhere(bad)[0])
+            name = f" ({source.columns[column]!r})" if source.columns else ""
+            raise ValueError(f"{path}: row {first + row}, column {column}{name} is "
+                             f"{block[row, column]}; remove or impute such values first.")
+        first += len(block)

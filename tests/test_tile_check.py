@@ -1,0 +1,40 @@
+"""The tiles as C alone: here, and for aarch64 by a cross compiler and an emulator, if installed.
+
+Debian and Ubuntu have both: ``apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user``.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TILE = ROOT / "src_ext" / "tile"
+FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+         "-Wno-psabi"]
+TARGETS = {"native": (["cc", "gcc"], None),
+           "aarch64": (["aarch64-linux-gnu-gcc"], ["qemu-aarch64", "qemu-aarch64-static"])}
+
+
+def installed(names):
+    """Path of the first of these programs that there is, or None."""
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@pytest.mark.skipif(not TILE.exists(), reason="the sources are not beside the tests")
+@pytest.mark.parametrize("target", TARGETS)
+def test_tiles_agree_with_loops_in_long_double(target, tmp_path):
+    compilers, emulators = TARGETS[target]
+    compiler, emulator = installed(compilers), emulators and installed(emulators)
+    if compiler is None or (emulators and emulator is None):
+        pytest.skip(f"no compiler or emulator for {target}")
+    program = tmp_path / "check"
+    linked = ["-static"] if emulator else []  # the emulator has no libraries of that machine
+    subprocess.run([compiler, *FLAGS, *linked, f"-I{TILE}", ROOT / "tests" / "tile_check.c",
+                    TILE / "tile_base.c", "-lm", "-o", program], check=True)
+    done = subprocess.run([*filter(None, [emulator]), program], capture_output=True, text=True,
+                          check=False, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("base tiles: 1")
+    assert done.stdout.endswith(" 0 failures\n")

@@ -1,0 +1,211 @@
+/* The tiles of every instruction set this machine has, against loops in long double.
+
+   Built without Python, so that it can be cross-compiled and run under an emulator:
+   cc -std=gnu11 -O3 -Isrc_ext/tile tests/tile_check.c src_ext/tile/tile_base.c -lm && ./a.out */
+#include "tile.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failures, checks;
+static uint64_t state = 1;
+
+/* A number from -1 to 1 that float32 holds exactly. */
+static double draw(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int32_t)(state >> 40) / (1 << 23) - 1;
+}
+
+static void *room(ptrdiff_t bytes)
+{
+    void *made = aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64);
+    if (!made)
+        exit(2);
+    memset(made, 0, (size_t)(bytes + 127) / 64 * 64);
+    return made;
+}
+
+static double get(const void *values, ptrdiff_t i, int single)
+{
+    return single ? ((const float *)values)[i] : ((const double *)values)[i];
+}
+
+static void put(void *values, ptrdiff_t i, int single, double x)
+{
+    if (single)
+        ((float *)values)[i] = (float)x;
+    else
+        ((double *)values)[i] = x;
+}
+
+/* `found` may err by 8 eps a term of the sum, whose size is `scale`. */
+static void expect(const char *isa, const char *what, int single, long double found,
+                   long double wanted, long double scale)
+{
+    long double eps = single ? 0x1p-23L : 0x1p-52L;
+    checks++;
+    if (!(fabsl(found - wanted) <= 8 * eps * scale) && failures++ < 20)
+        printf("%s %s %s: %.17Lg, expected %.17Lg\n", isa, single ? "f4" : "f8", what, found,
+               wanted);
+}
+
+/* Scatter of a panel: pack, recentre, multiply, and the rank-one update. */
+static void scatter(const fd_tile *tile, const fd_kernels *kernel, const fd_matrix *x, int single)
+{
+    const ptrdiff_t n = x->rows, d = x->cols, width = kernel->width;
+    const ptrdiff_t strips = (d + width - 1) / width, padded = strips * width;
+    double *shift = room(d * 8), *sums = room(padded * 8), *squares = room(padded * 8);
+    double *triangle = room(fd_triangle_offset(strips, strips, width) * 8);
+    double *v = room(padded * 8);
+    void *packed = room(kernel->panel_bytes(d));
+    for (ptrdiff_t j = 0; j < d; j++)
+        shift[j] = 3, v[j] = draw();
+    fd_affine affine = {shift, NULL, NULL};
+    kernel->pack(x, 0, n, &affine, packed, sums, squares);
+    for (ptrdiff_t j = 0; j < d; j++) {
+        long double sum = 0, square = 0;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            long double value = get(x->data, i * d + j, single) - 3.0L;
+            sum += value, square += value * value;
+        }
+        expect(tile->name, "sum", single, sums[j], sum, 4 * n);
+        expect(tile->name, "squares", single, squares[j], square, 16 * n);
+        sums[j] /= (double)n;
+    }
+    kernel->recentre(packed, n, d, sums, NULL);
+    kernel->multiply(packed, n, d, 0, strips, 0, strips, triangle, NULL, 0);
+    tile->add_rank_one(triangle, d, width, v, 2.5);
+    for (ptrdiff_t i = 0; i < d; i++)
+        for (ptrdiff_t j = i; j < d; j++) {
+            const ptrdiff_t s = i / width, ld = (strips - s) * width;
+            long double wanted = 2.5L * v[i] * v[j];
+            for (ptrdiff_t row = 0; row < n; row++)
+                wanted += (get(x->data, row * d + i, single) - 3.0L - sums[i]) *
+                          (get(x->data, row * d + j, single) - 3.0L - sums[j]);
+            expect(tile->name, "scatter", single,
+                   triangle[fd_triangle_offset(s, strips, width) + (i - s * width) * ld + j -
+                            s * width],
+                   wanted, 4 * n + 8);
+        }
+    free(shift), free(sums), free(squares), free(triangle), free(v), free(packed);
+}
+
+/* Scatter of bytes, multiplied as pairs of int16: exact. */
+static void bytes(const fd_tile *tile, ptrdiff_t n, ptrdiff_t d)
+{
+    const fd_kernels *kernel = &tile->i2;
+    const ptrdiff_t width = kernel->width, strips = (d + width - 1) / width;
+    double *shift = room(d * 8), *sums = room(strips * width * 8);
+    double *squares = room(strips * width * 8);
+    double *triangle = room(fd_triangle_offset(strips, strips, width) * 8);
+    void *packed = room(kernel->panel_bytes(d));
+    uint8_t *data = room(n * d);
+    for (ptrdiff_t j = 0; j < d; j++)
+        shift[j] = (double)(j % 5 * 60);
+    for (ptrdiff_t i = 0; i < n * d; i++)
+        data[i] = (uint8_t)(127.5 + 127.5 * draw());
+    fd_matrix x = {(const char *)data, n, d, d, 1, FD_U1};
+    fd_affine affine = {shift, NULL, NULL};
+    kernel->pack(&x, 0, n, &affine, packed, sums, squares);
+    kernel->multiply(packed, n, d, 0, strips, 0, strips, triangle, NULL, 0);
+    for (ptrdiff_t i = 0; i < d; i++)
+        for (ptrdiff_t j = i; j < d; j++) {
+            const ptrdiff_t s = i / width, ld = (strips - s) * width;
+            long double wanted = 0;
+            for (ptrdiff_t row = 0; row < n; row++)
+                wanted += (data[row * d + i] - shift[i]) * (data[row * d + j] - shift[j]);
+            expect(tile->name, "scatter of bytes", 0,
+                   triangle[fd_triangle_offset(s, strips, width) + (i - s * width) * ld + j -
+                            s * width],
+                   wanted, 0);
+        }
+    free(shift), free(sums), free(squares), free(triangle), free(packed), free(data);
+}
+
+/* Projection and reconstruction, row errors, and the Gram action. */
+static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_matrix *x,
+                     ptrdiff_t q, int single)
+{
+    const ptrdiff_t n = x->rows, d = x->cols, size = single ? 4 : 8, w = kernel->gram_width;
+    double *shift = room(d * 8), *offset = room(q * 8), *errors = room(n * 8);
+    void *b = room(d * q * size), *back = room(q * d * size), *out = room(n * q * size);
+    void *v = room(d * w * size), *y = room(d * w * size);
+    void *work = room(kernel->rows_work(d, q) + kernel->errors_work(d, q) + kernel->gram_work(d));
+    long double *z = room(q * (ptrdiff_t)sizeof *z), *t = room(n * w * (ptrdiff_t)sizeof *t);
+    for (ptrdiff_t j = 0; j < d; j++)
+        shift[j] = draw();
+    for (ptrdiff_t j = 0; j < q; j++)
+        offset[j] = draw();
+    for (ptrdiff_t j = 0; j < d * q; j++)
+        put(b, j, single, draw()), put(back, j, single, draw() / (double)q);
+    for (ptrdiff_t j = 0; j < d * w; j++)
+        put(v, j, single, draw());
+    if (!kernel->rows_product(x, 0, n, shift, b, q, offset, out, work) && failures++ < 20)
+        printf("%s: finite rows were said not to be\n", tile->name);
+    kernel->row_errors(x, 0, n, shift, b, back, q, errors, work);
+    kernel->gram_apply(x, 0, n, shift, v, y, work);
+    for (ptrdiff_t i = 0; i < n; i++) {
+        long double error = 0;
+        for (ptrdiff_t k = 0; k < q; k++) {
+            z[k] = 0;
+            for (ptrdiff_t j = 0; j < d; j++)
+                z[k] += (get(x->data, i * d + j, single) - (long double)shift[j]) *
+                        get(b, j * q + k, single);
+            expect(tile->name, "product", single, get(out, i * q + k, single), z[k] + offset[k],
+                   2 * d + 1);
+        }
+        for (ptrdiff_t j = 0; j < d; j++) {
+            long double gap = get(x->data, i * d + j, single) - (long double)shift[j];
+            for (ptrdiff_t k = 0; k < q; k++)
+                gap -= z[k] * get(back, k * d + j, single);
+            error += gap * gap;
+        }
+        expect(tile->name, "row error", single, errors[i], error,
+               (2 * d + 2) * sqrtl((long double)d * error) + 4 * d);
+        for (ptrdiff_t c = 0; c < w; c++) {
+            t[i * w + c] = 0;
+            for (ptrdiff_t j = 0; j < d; j++)
+                t[i * w + c] += (get(x->data, i * d + j, single) - (long double)shift[j]) *
+                                get(v, j * w + c, single);
+        }
+    }
+    for (ptrdiff_t j = 0; j < d; j++)
+        for (ptrdiff_t c = 0; c < w; c++) {
+            long double wanted = 0;
+            for (ptrdiff_t i = 0; i < n; i++)
+                wanted += (get(x->data, i * d + j, single) - (long double)shift[j]) * t[i * w + c];
+            expect(tile->name, "gram", single, get(y, j * w + c, single), wanted, 4 * d * n);
+        }
+    free(shift), free(offset), free(errors), free(b), free(back), free(out), free(v), free(y);
+    free(work), free(z), free(t);
+}
+
+int main(void)
+{
+    static const ptrdiff_t rows[] = {1, 7, 64, 250}, cols[] = {1, 5, 16, 33, 100};
+    const fd_tile *tiles[3];
+    const int count = fd_tiles(tiles);
+    for (int which = 0; which < count; which++)
+        for (int single = 0; single < 2; single++)
+            for (int r = 0; r < 4; r++)
+                for (int c = 0; c < 5; c++) {
+                    const ptrdiff_t n = rows[r], d = cols[c], size = single ? 4 : 8;
+                    void *data = room(n * d * size);
+                    for (ptrdiff_t i = 0; i < n * d; i++)
+                        put(data, i, single, draw());
+                    fd_matrix x = {data, n, d, d * size, size, single ? FD_F4 : FD_F8};
+                    const fd_kernels *kernel = single ? &tiles[which]->f4 : &tiles[which]->f8;
+                    scatter(tiles[which], kernel, &x, single);
+                    products(tiles[which], kernel, &x, 1, single);
+                    products(tiles[which], kernel, &x, 13, single);
+                    if (single)
+                        bytes(tiles[which], n, d);
+                    free(data);
+                }
+    for (int which = 0; which < count; which++)
+        printf("%s ", tiles[which]->name);
+    printf("tiles: %d checks, %d failures\n", checks, failures);
+    return failures > 0;
+}
