@@ -49,7 +49,7 @@ class Effort:
 
     least: int = 4
     most: int = 8
-    budget: float = 120.0
+    budget: float = 100.0
     sample: float = 0.01
     pause: float = 0.04
 
@@ -210,7 +210,8 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             out.mkdir(parents=True, exist_ok=True)
             if not given.source:
-                (out / "claims.json").write_text(json.dumps(document) + "\n", "utf-8")
+                (out / "claims.json").write_text(
+                    json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
             (out / "claims.md").write_text(text, "utf-8")
             claims_plots.save(document, out)
     except (ImportError, OSError, ValueError, KeyError) as error:

@@ -14,6 +14,7 @@ from bench.laws import CROSSOVER, LAWS, Law
 
 Document = dict[str, Any]
 TOLERANCE = 0.1  # from the claimed exponent: further away is another one, or small print
+VAGUE = 0.3  # half width from which an interval tells too little
 EPS = float(np.finfo(np.float64).eps)
 COMMAND = "python -m bench.claims"
 CLAIMS = {"form": "Forming XᵀX costs O(N d²)", "eig": "Its eigenvectors cost O(d³)",
@@ -40,9 +41,19 @@ class Exponent:
         return f"{self.who}, {self.threads} thread{'s' * (self.threads != 1)}"
 
     @property
+    def near(self) -> bool:
+        """Whether the exponent is the claimed one within the tolerance."""
+        return abs(self.fit.exponent - self.law.exponent) <= TOLERANCE
+
+    @property
     def agrees(self) -> bool:
-        """Whether the claimed exponent lies within the interval or the tolerance."""
-        return abs(self.fit.exponent - self.law.exponent) <= max(TOLERANCE, self.fit.half)
+        """Whether it is, or its interval holds the claimed one and tells something."""
+        return self.near or abs(self.fit.exponent - self.law.exponent) <= self.fit.half <= VAGUE
+
+    @property
+    def vague(self) -> bool:
+        """Whether the measurement is too uncertain to say either."""
+        return self.fit.half > VAGUE and not self.near
 
     def __str__(self) -> str:
         return f"{self.law.axis}^({self.fit})"
@@ -70,8 +81,7 @@ def problems(document: Document) -> list[str]:
     """Say which exponents of counted operations are not the claimed ones."""
     return [f"{each.law.key}: operations grow as {each}, claimed was {each.law.exponent}"
             for each in exponents(document)
-            if each.kind == "operations"
-            and not abs(each.fit.exponent - each.law.exponent) <= TOLERANCE]
+            if each.kind == "operations" and not each.near]
 
 
 def flops(document: Document, operation: str, rows: float, columns: float) -> float:
@@ -119,17 +129,19 @@ def cost_verdict(document: Document, operation: str, found: list[Exponent]) -> s
     """Return the verdict on one claimed cost."""
     mine = [each for each in found if each.operation == operation]
     counted = [each for each in mine if each.kind == "operations"]
-    wrong = [each for each in counted if abs(each.fit.exponent - each.law.exponent) > TOLERANCE]
+    wrong = [each for each in counted if not each.near]
     seconds = [each for each in mine if each.kind == "seconds"]
-    print_ = [each for each in seconds if not each.agrees]
+    vague = [each for each in seconds if each.vague]
+    print_ = [each for each in seconds if not each.agrees and not each.vague]
     if wrong:
         verdict = f"**Does not hold**: operations grow as {', '.join(map(str, wrong))}."
     else:
         verdict = f"**Holds{' with small print' if print_ else ''}.**"
         if counted:
             verdict += f" Counted operations grow as {', '.join(map(_sided, counted))}."
-    verdict += (f" In seconds, {len(seconds) - len(print_)} of {len(seconds)} exponents are the "
-                "claimed ones.")
+    agreed = len(seconds) - len(print_) - len(vague)
+    verdict += f" In seconds, {agreed} of {len(seconds)} exponents are the claimed ones"
+    verdict += f", {len(vague)} too uncertain to tell." if vague else "."
     return "\n".join([verdict, *(f"- {small_print(document, each)}." for each in print_)])
 
 

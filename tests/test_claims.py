@@ -182,6 +182,10 @@ def test_a_wrong_count_fails_and_slow_seconds_are_small_print(document):
     text = verdicts.markdown(slow)
     assert "**Holds with small print.**" in text
     assert "LAPACK, 2 threads: d^(2.00 ± 0.01) for d = 64 … 192, not 3: the rate goes" in text
+    for series in slow["times"]:
+        series["seconds"] = [[each[0], 9 * each[0]] for each in series["seconds"]]
+    text = verdicts.markdown(slow)
+    assert "In seconds, 0 of 2 exponents are the claimed ones, 2 too uncertain to tell." in text
     wrong = copy.deepcopy(document)
     wrong["counts"]["eig d"] = [d**2 for d in (32, 48, 64, 96, 128, 192)]
     assert verdicts.problems(wrong) == ["eig d: operations grow as d^(2.00 ± 0.01), claimed was 3"]
