@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -166,11 +167,11 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     effort = QUICK if given.quick else FULL
     for threads in dict.fromkeys((1, everything)):
         document.setdefault("times", []).extend(
-            _told(f"seconds, threads: {threads}", lambda t=threads: times(t, given.quick, effort)))
+            _told(f"seconds, threads: {threads}", partial(times, threads, given.quick, effort)))
     _, _limit = machine.set_threads(1)
-    document["accuracy"] = _told("accuracy", lambda: accuracy.measure(given.quick))
-    document["counts"] = _told("operations", lambda: counts(given.quick))
-    document["instructions"] = _told("instructions", lambda: instructions.measure(given.quick))
+    document["accuracy"] = _told("accuracy", partial(accuracy.measure, given.quick))
+    document["counts"] = _told("operations", partial(counts, given.quick))
+    document["instructions"] = _told("instructions", partial(instructions.measure, given.quick))
     return document
 
 

@@ -30,7 +30,7 @@ class Fit:
 
     def at(self, size: float) -> float:
         """Return the fitted cost of a size."""
-        return self.constant * size**self.exponent
+        return float(self.constant * size**self.exponent)
 
     def __str__(self) -> str:
         # A half width is rounded up: an interval may not shrink in print.

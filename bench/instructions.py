@@ -84,9 +84,9 @@ def call_of(operation: str, shape: Shape) -> Callable[[], Any]:
 
 
 def measure(quick: bool) -> dict[str, Any] | None:
-    """Return the instructions of every law at the shapes that are counted, or None.
+    """Return the instructions of every law, or None where they cannot be counted.
 
-    Valgrind takes half a minute and is left out of a quick run.
+    Valgrind takes a minute and is left out of a quick run.
     """
     try:
         counter = Counter()
@@ -94,7 +94,7 @@ def measure(quick: bool) -> dict[str, Any] | None:
         return None if quick or not shutil.which("valgrind") else _callgrind_all()
     try:
         return {"by": "hardware counter", "laws": {
-            law.key: [counter.of(call_of(law.operation, shape)) for shape in law.counted(quick)]
+            law.key: [counter.of(call_of(law.operation, shape)) for shape in law.instructed()]
             for law in LAWS}}
     finally:
         counter.close()
@@ -103,14 +103,14 @@ def measure(quick: bool) -> dict[str, Any] | None:
 def _callgrind_all() -> dict[str, Any] | None:
     """Count all laws, a process for each routine: callgrind mixes up several."""
     shapes = {operation: [shape for law in LAWS if law.operation == operation
-                          for shape in law.counted(quick=False)] for operation in ROUTINES}
+                          for shape in law.instructed()] for operation in ROUTINES}
     with ThreadPoolExecutor(available_cpus()) as pool:
         counts = dict(zip(shapes, pool.map(callgrind, shapes, shapes.values()), strict=True))
     if None in counts.values():
         return None
     left = {operation: iter(found or ()) for operation, found in counts.items()}
     return {"by": "callgrind", "laws": {
-        law.key: list(islice(left[law.operation], len(law.counted(quick=False))))
+        law.key: list(islice(left[law.operation], len(law.instructed())))
         for law in LAWS}}
 
 

@@ -49,6 +49,10 @@ class Law:
         sizes = self.count_sizes[:-1] if quick else self.count_sizes
         return [self.shape(size, self.count_fixed) for size in sizes]
 
+    def instructed(self) -> list[Shape]:
+        """Return the shapes whose instructions are counted: twice the sizes, to fill blocks."""
+        return [self.shape(2 * size, self.count_fixed) for size in self.count_sizes]
+
     def along(self, shapes: list[Shape]) -> list[int]:
         """Return the size that varies."""
         return [shape[0 if self.axis == "N" else 1] for shape in shapes]
@@ -71,7 +75,7 @@ LAWS = (
         512, _doubled(16, 6), ("form",)),
     Law("eig", "d", 3, "", 0, _between(128, 7), 0, _between(64, 4),
         0, _between(32, 7), ("eig",)),
-    Law("svd", "N", 1, "tall", 64, _between(1024, 9), 32, _doubled(512, 4),
+    Law("svd", "N", 1, "tall", 64, _between(4096, 9), 32, _doubled(512, 4),
         16, _doubled(128, 7), ("svd", "pca")),
     Law("svd", "d", 2, "tall", 16384, _between(32, 7), 4096, _between(16, 4),
         4096, _between(8, 7), ("svd", "pca")),
