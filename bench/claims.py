@@ -44,6 +44,7 @@ HERE = Path(__file__).resolve().parent
 class Effort:
     """Rounds over all points: at least `least`, at most `most`, within `budget` seconds.
 
+    On a machine so busy that `least` rounds take twice the budget, the rest is left out.
     A sample repeats short calls for `sample` seconds; before each, BLAS threads get a `pause`
     to go to sleep.
     """
@@ -81,18 +82,21 @@ class Point:
     call: Callable[[], Any]
     seconds: list[float]
     loops: int = 0
+    warm: bool = False
 
     def sample(self, effort: Effort) -> None:
-        """Time the call; the first time it only warms up, and finds how often to repeat."""
+        """Time the call; the first time warms up, finds how often to repeat, and is replaced."""
         sleep(effort.pause)
         start = perf_counter()
         for _ in range(max(self.loops, 1)):
             self.call()
         elapsed = perf_counter() - start
-        if self.loops:
-            self.seconds.append(elapsed / self.loops)
-        else:
-            self.loops = max(1, math.ceil(effort.sample / elapsed))
+        if not self.loops:
+            self.loops, self.seconds = max(1, math.ceil(effort.sample / elapsed)), [elapsed]
+            return
+        if not self.warm:
+            self.warm, self.seconds = True, []
+        self.seconds.append(elapsed / self.loops)
 
 
 def timed(points: Iterable[Point], effort: Effort) -> None:
@@ -102,6 +106,8 @@ def timed(points: Iterable[Point], effort: Effort) -> None:
         if count > effort.least and perf_counter() - began > effort.budget:
             break
         for point in points:
+            if count and perf_counter() - began > 2 * effort.budget:
+                return
             point.sample(effort)
 
 

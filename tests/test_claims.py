@@ -229,9 +229,13 @@ def test_laws_are_on_their_side(law):
 def test_points_take_turns():
     calls = []
     points = [claims.Point(lambda name=name: calls.append(name), []) for name in "AB"]
-    claims.timed(points, claims.Effort(least=2, most=2, budget=0.0, sample=0.0, pause=0.0))
+    claims.timed(points, claims.Effort(least=2, most=2, budget=60.0, sample=0.0, pause=0.0))
     assert calls == ["A", "B"] * 3
     assert [len(point.seconds) for point in points] == [2, 2]
+    busy = claims.Point(lambda: calls.append("C"), [])
+    claims.timed([busy], claims.Effort(least=2, most=2, budget=0.0, sample=0.0, pause=0.0))
+    assert calls[6:] == ["C"]
+    assert len(busy.seconds) == 1
 
 
 def test_exact_singular_values():
