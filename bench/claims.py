@@ -51,7 +51,7 @@ class Effort:
 
     least: int = 4
     most: int = 8
-    budget: float = 100.0
+    budget: float = 85.0
     sample: float = 0.01
     pause: float = 0.04
 
