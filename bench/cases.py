@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import contestants, data, networks, reference
+from bench import contestants, data, networks, reference, rivals
 from bench.contestants import Contestant
 from bench.data import Inputs
 
@@ -165,7 +165,11 @@ CASES: tuple[Case, ...] = (
          contestants.ROW_ERRORS, reference.row_error_error, 1e-9, _scores(50, 2, 1), 3.0,
          detail="→50"),
     Case("PCA.fit", "f8", (1_000_000, 128), (20_000, 128), data.with_components(10),
-         contestants.FIT, reference.fit_error, 1e-10, _triangle, 1.9, detail="→10"),
+         contestants.FIT + rivals.EXACT + rivals.APPROXIMATE, reference.fit_error, 1e-10,
+         _triangle, 1.9, detail="→10"),
+    Case("PCA.fit", "f4", (1_000_000, 128), (20_000, 128), data.with_components(10),
+         contestants.FIT + rivals.EXACT + rivals.APPROXIMATE + rivals.SINGLE,
+         reference.fit_error, 1e-5, _triangle, 1.9, detail="→10"),
     Case("PCA.fit digits", "f8", (1797, 64), (1797, 64), data.digits(10), contestants.FIT,
          reference.fit_error, 1e-10, detail="→10"),
     Case("PCA.fit digits", "f8", (1797, 64), (1797, 64), data.digits(0), contestants.FIT,

@@ -23,11 +23,15 @@ INTELEX = "scikit-learn-intelex"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A name for the table, how to prepare the timed call, and the package that it needs."""
+    """A name for the table, how to prepare the timed call, and the package that it needs.
+
+    An approximate one competes only where it reaches the accuracy of the row.
+    """
 
     name: str
     prepare: Callable[[Inputs], Callable[[], Any]]
     package: str = "fastdr"
+    approximate: bool = False
 
     @property
     def present(self) -> bool:

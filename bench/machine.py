@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -16,8 +16,11 @@ from fastdr.threads import available_cpus
 
 # Either would tie OpenBLAS to a kernel or a cache size that is not its best choice.
 PINNED = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-RIVALS = ("scipy", "sklearn", "sklearnex")
-PACKAGES = ("numpy", "scipy", "scikit-learn", "scikit-learn-intelex")
+# Imported before threads are limited: a limit reaches only the libraries that are loaded.
+LIBRARIES = {"scipy": "scipy.linalg", "sklearn": "sklearn.decomposition",
+             "sklearnex": "sklearnex.decomposition", "torch": "torch", "faiss": "faiss"}
+PACKAGES = ("numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "torch", "dask-ml", "fbpca",
+            "faiss-cpu", "python-picard", "gensim", "primme")
 
 
 def unpinned(environment: Mapping[str, str]) -> dict[str, str] | None:
@@ -38,7 +41,8 @@ def restart_unpinned(module: str, arguments: list[str]) -> None:
         os.execve(sys.executable, [sys.executable, "-m", module, *arguments], environment)
 
 
-def set_threads(threads: int | None, packages: tuple[str, ...] = RIVALS) -> tuple[int, Any]:
+def set_threads(threads: int | None, packages: Collection[str] = tuple(LIBRARIES),
+                ) -> tuple[int, Any]:
     """Give fastdr, BLAS, OpenMP and oneDAL `threads` threads, by default all usable CPUs.
 
     Loads the rivals in `packages`. Returns the number and the limiter, which must be kept alive
@@ -46,9 +50,8 @@ def set_threads(threads: int | None, packages: tuple[str, ...] = RIVALS) -> tupl
     """
     threads = available_cpus() if threads is None else threads
     fastdr.set_num_threads(threads)
-    # A limit reaches only the libraries that are loaded.
-    for module in ("scipy.linalg", "sklearn.decomposition", "sklearnex.decomposition"):
-        if module.split(".")[0] in packages and find_spec(module.split(".")[0]):
+    for package, module in LIBRARIES.items():
+        if package in packages and find_spec(package):
             import_module(module)
     if "sklearnex" in packages and find_spec("daal4py"):
         import_module("daal4py").daalinit(threads)

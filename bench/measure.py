@@ -130,14 +130,16 @@ def _entry(runner: Runner) -> dict[str, Any]:
                 if len(runner.seconds) > 1 else [median] * 3)
     return {"name": runner.contestant.name, "state": "measured", "median": median,
             "spread": (quarters[2] - quarters[0]) / 2 / median, "loops": runner.loops,
-            "seconds": runner.seconds, "error": float(runner.error)}
+            "seconds": runner.seconds, "error": float(runner.error),
+            "approximate": runner.contestant.approximate}
 
 
 def verdict(row: dict[str, Any], bound: tuple[str, float] | None) -> dict[str, Any]:
     """Compare ours with the fastest rival and with the binding limit; None where unknown."""
     measured = [entry for entry in row["contestants"] if entry["state"] == "measured"]
     ours = next((entry for entry in measured if entry["name"] == OURS), None)
-    rivals = [entry for entry in measured if entry["name"] != OURS]
+    rivals = [entry for entry in measured if entry["name"] != OURS
+              and not (entry.get("approximate") and not entry["error"] <= row["allowed"])]
     best = min(rivals, key=lambda entry: entry["median"], default=None)
     result: dict[str, Any] = dict.fromkeys(
         ("ratio", "best_rival", "limit", "limit_seconds", "share", "right"))

@@ -91,20 +91,23 @@ def _entry(case: Case, index: int, quick: bool, threads: int) -> dict[str, Any]:
 
 
 def run(case: Case, *, quick: bool, threads: int) -> dict[str, Any]:
-    """Measure all contestants of a case: one after the other, small ones side by side."""
+    """Measure the contestants of a case: one after the other, small ones side by side.
+
+    Rivals are measured for the cases in `NAMES`, fastdr for every one.
+    """
     shape = case.quick if quick else case.full
+    count = len(case.contestants) if case.name in NAMES else 1
     with ThreadPoolExecutor(machine.available_cpus() if quick else 1) as pool:
         entries = list(pool.map(lambda index: _entry(case, index, quick, threads),
-                                range(len(case.contestants))))
+                                range(count)))
     return {"name": case.name, "group": case.group, "detail": case.detail, "dtype": case.dtype,
             "shape": list(shape), "data": shape[0] * shape[1] * np.dtype(case.dtype).itemsize,
             "contestants": entries}
 
 
 def chosen(pattern: str | None, quick: bool) -> list[Case]:
-    """Cases of the memory table that match; may be none. A quick run takes fewer of them."""
-    names = QUICK_NAMES if quick else NAMES
-    return [case for case in select(pattern) if case.name in names]
+    """Cases that match; a quick run takes only those of `QUICK_NAMES`, which may be none."""
+    return [case for case in select(pattern) if not quick or case.name in QUICK_NAMES]
 
 
 def problems(row: dict[str, Any]) -> list[str]:

@@ -40,9 +40,9 @@ def cell(entry: dict[str, Any]) -> str:
     """Time, half the interquartile range, and the error reached in brackets."""
     if entry["state"] != "measured":
         return entry["state"]
-    samples = len(entry["seconds"])
+    samples, sign = len(entry["seconds"]), "≈ " * bool(entry.get("approximate"))
     spread = f"±{100 * entry['spread']:.0f} %" if samples > 1 else "once"
-    return f"{duration(entry['median'])} {spread} ({reached(entry['error'])})"
+    return f"{sign}{duration(entry['median'])} {spread} ({reached(entry['error'])})"
 
 
 def _mark(value: float | None, floor: float | None, binding: bool) -> str:
@@ -65,6 +65,17 @@ def share(row: Row, quick: bool) -> str:
     floor = f", floor {100 * row['share_target']:.0f} %" if row["share_target"] else ""
     return (f"{100 * row['share']:.0f} % {LIMIT_NAMES[row['limit']]}{floor}"
             f"{_mark(row['share'], row['share_target'], not quick)}")
+
+
+def peak(row: Row, measured: dict[str, Row]) -> str:
+    """Return fastdr's peak memory above its data in MB, and the least of the rivals'."""
+    peaks = {entry["name"]: entry["peak"] / 1e6
+             for entry in measured.get(row["name"], {"contestants": []})["contestants"]
+             if entry["state"] == "measured"}
+    mine = peaks.pop(OURS, None)
+    if mine is None:
+        return "—"
+    return f"{mine:.1f}" + (f" (rivals {min(peaks.values()):.1f})" if peaks else "")
 
 
 def ours(row: Row) -> dict[str, Any]:
@@ -110,15 +121,16 @@ def _grouped(rows: list[Row]) -> dict[tuple[str, tuple[str, ...]], list[Row]]:
 def speed(document: Document) -> str:
     """One table for each group of cases with the same contestants."""
     quick, parts = document["quick"], []
+    memories = {row["name"]: row for row in document["memory"]}
     groups = _grouped(document["rows"])
     titles = [group for group, _ in groups]
     for (group, names), rows in groups.items():
         dtypes = ", ".join(dict.fromkeys(row["dtype"] for row in rows))
         title = group if titles.count(group) == 1 else f"{group} ({dtypes})"
         body = [[shape(row), *map(cell, row["contestants"]), ratio(row, quick),
-                 f"{row['target']:g}×", share(row, quick)] for row in rows]
+                 f"{row['target']:g}×", share(row, quick), peak(row, memories)] for row in rows]
         parts.append(f"### {title}\n\n"
-                     + table(["data", *names, "ratio", "floor", "share of limit"], body))
+                     + table(["data", *names, "ratio", "floor", "share of limit", "peak MB"], body))
         parts += [f"{shape(row)}, {entry['name']}: {entry['message']}" for row in rows
                   for entry in row["contestants"] if entry["state"] == "failed"]
     return "\n\n".join(parts)
@@ -148,7 +160,8 @@ def markdown(document: Document) -> str:
         "A cell is the median time ± half the interquartile range, and in brackets the relative "
         "error reached. The ratio is the fastest rival's time over fastdr's; the share is the "
         "time that the binding machine limit (FMA from registers, or reading) allows over "
-        "fastdr's.",
+        "fastdr's. Rivals marked ≈ are approximate and compared with only where their error is "
+        "allowed. The last column is fastdr's peak memory above its data, and the least rival's.",
         "## Speed", speed(document)]
     if document["memory"]:
         parts += ["## Memory", memory(document["memory"])]

@@ -39,6 +39,9 @@ REPLACED = {
         "axes without variance (beyond the rank) are not divided by when whitening",
         "get_covariance and get_precision are right with whitening",
         "mean_ and variances are float64 for float32 rows",)),
+    "IncrementalPCA": Entry("fastdr.incremental", "sklearn.decomposition", (
+        "it is exact: batch_size only says how many sparse rows are made dense at a time",
+        "batches may have fewer rows than components; n_components may change",)),
     "FastICA": Entry("fastdr.ica", "sklearn.decomposition", (
         "tol bounds the gradient at the answer and is 1e-7 if not given",
         "sources come in the order of the variance they add and with signs of their own",
@@ -72,7 +75,7 @@ def patch_sklearn(names: Iterable[str] | None = None) -> None:
     Parameters
     ----------
     names : iterable of str, optional
-        Of ``PCA``, ``FastICA``, ``LinearDiscriminantAnalysis``; all by default.
+        Of ``PCA``, ``IncrementalPCA``, ``FastICA``, ``LinearDiscriminantAnalysis``; all by default.
 
     Raises
     ------

@@ -12,7 +12,18 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 pytest.importorskip("bench", reason="the benchmarks are not beside these tests")
 
-from bench import data, latency, limits, machine, measure, memory, reference, report, tables  # noqa: E402
+from bench import (  # noqa: E402
+    data,
+    latency,
+    limits,
+    machine,
+    measure,
+    memory,
+    reference,
+    report,
+    scaling,
+    tables,
+)
 from bench.cases import CASES, Case, Work, select  # noqa: E402
 from bench.contestants import OURS, Contestant  # noqa: E402
 
@@ -163,6 +174,22 @@ def test_verdict():
     assert row(bound=None)["share"] is None
 
 
+def test_an_approximate_rival_competes_only_where_it_is_right():
+    made = row()
+    made["contestants"].append(entry("random", 0.001, error=1e-3) | {"approximate": True})
+    assert measure.verdict(made, None)["best_rival"] == "SciPy"
+    assert "≈ 1.00 ms ±2 % (1e-03)" in tables.speed(document(made))
+    made["contestants"][-1]["error"] = 1e-12
+    assert measure.verdict(made, None)["best_rival"] == "random"
+
+
+def test_peaks_are_compared():
+    made = document(row())
+    made["memory"][0]["contestants"].append({"name": "NumPy", "state": "measured",
+                                             "peak": 9_000_000, "result": 512})
+    assert "| 2.5 (rivals 9.0) |" in tables.speed(made)
+
+
 def test_binding_limit():
     machine_limits = limits.Limits(f8=100.0, f4=200.0, read=10.0)
     assert machine_limits.bound(Work(400.0, 30.0, "f4")) == ("read", 3.0)
@@ -184,8 +211,8 @@ def test_limits_say_what_is_missing(monkeypatch):
 def test_markdown():
     text = tables.markdown(document(row(), row(ours=0.020, name="slow")))
     assert "| 10.0 ms ±2 % (1e-15) |" in text
-    assert "| absent | 2.50× ✓ | 2× | 70 % FMA, floor 60 % ✓ |" in text
-    assert "1.25× **✗ missed** | 2× | 35 % FMA, floor 60 % **✗ missed** |" in text
+    assert "| absent | 2.50× ✓ | 2× | 70 % FMA, floor 60 % ✓ | 2.5 |" in text
+    assert "1.25× **✗ missed** | 2× | 35 % FMA, floor 60 % **✗ missed** | — |" in text
     assert "| covariance 1 000 × 8 f8 | 0 | fastdr | 2.5 | 0.0 |" in text
     assert "load 3.0" in text
     quick = tables.markdown(document(row(ours=0.020), quick=True))
@@ -206,6 +233,29 @@ def test_report_renders_and_replaces_the_readme_block(tmp_path, monkeypatch, cap
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "1 cases, 0 marked, 0 failures" in capsys.readouterr().err
+
+
+def test_scaling_draws_every_contestant_that_is_present(tmp_path, monkeypatch):
+    monkeypatch.setattr(scaling, "measured", lambda quick: made)
+    axis = [{"size": size, "shape": [100, 8, 2], "allowed": 1e-10, "contestants": [
+        entry(OURS, size / 1e3), entry("random", size / 1e4, 1e-3) | {"approximate": True},
+        entry("none", 0, state="absent")]} for size in (100, 200)]
+    made = {"machine": machine.describe(2), "quick": True,
+            "panels": dict.fromkeys(("N", "d", "k", "threads"), axis)}
+    assert scaling.main(["--out", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "scaling.json").read_text("utf-8"))["panels"]["N"] == axis
+    assert (tmp_path / "scaling.png").stat().st_size > 10_000
+    (legend,) = scaling.draw(made).legends
+    assert [text.get_text() for text in legend.get_texts()] == [OURS, "≈ random"]
+
+
+def test_scaling_varies_one_row_of_the_table():
+    case = scaling.case_of(300, 20, 3)
+    result = measure.run(dataclasses.replace(case, contestants=case.contestants[:1]),
+                         effort=measure.ONE)
+    assert result["shape"] == [300, 20]
+    assert result["right"] is True
+    assert case.inputs(case.full).k == 3
 
 
 def test_readme_without_marks_is_refused():
