@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastdr.operators import reconstruction_error as reconstruction_error
     from fastdr.pca import PCA as PCA
     from fastdr.persistence import load as load
+    from fastdr.singular_model import SingularModel as SingularModel
     from fastdr.statistics import Moments as Moments
     from fastdr.statistics import covariance as covariance
     from fastdr.statistics import moments as moments
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from fastdr.threads import get_num_threads as get_num_threads
     from fastdr.threads import num_threads as num_threads
     from fastdr.threads import set_num_threads as set_num_threads
+    from fastdr.truncated_svd import TruncatedSVD as TruncatedSVD
     from fastdr.unmixing_model import UnmixingModel as UnmixingModel
     from fastdr.validation import AccuracyWarning as AccuracyWarning
 
@@ -46,7 +48,8 @@ _HOME = {
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
     "EigenResult": "eigen", "FastICA": "ica", "LinearDiscriminantAnalysis": "discriminant",
     "LinearModel": "models", "Moments": "statistics", "NetworkModel": "network_model",
-    "PCA": "pca", "Projector": "_serve", "SolverInfo": "eigen", "Subspace": "subspace",
+    "PCA": "pca", "Projector": "_serve", "SingularModel": "singular_model",
+    "SolverInfo": "eigen", "Subspace": "subspace", "TruncatedSVD": "truncated_svd",
     "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "statistics",
     "eigsh": "eigen",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",

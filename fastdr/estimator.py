@@ -17,7 +17,15 @@ from tqdm.auto import tqdm
 from fastdr._serve import Projector
 from fastdr.embedding import LinearlyMapped
 from fastdr.sources import ArraySource, BlockSource, Source
-from fastdr.validation import AnyArray, FloatArray, as_matrix, as_weights, raise_not_finite
+from fastdr.sparse import SparseSource
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    as_weights,
+    is_sparse,
+    raise_not_finite,
+)
 
 PICKLE_FORMAT = 1
 WIDTH = 80
@@ -66,6 +74,7 @@ class ModelEstimator(
     """
 
     model_: Model
+    _takes_sparse = False  # whether `_fitted` and the model do
 
     def _fitted(self, source: Source, weights: FloatArray | None) -> Model:
         raise NotImplementedError
@@ -98,7 +107,11 @@ class ModelEstimator(
     def fit_transform(self, X: ArrayLike, y: Any = None,
                       sample_weight: ArrayLike | None = None) -> AnyArray:
         """Fit to `X` and return its scores, bit for bit those of ``fit(X).transform(X)``."""
-        source = self._fit_rows(X, sample_weight)
+        return self._scores(self._fit_rows(X, sample_weight))
+
+    def _scores(self, source: Source) -> AnyArray:
+        if isinstance(source, SparseSource):
+            return self.model_.transform(source)  # type: ignore[arg-type]
         if not isinstance(source, ArraySource):
             raise TypeError("fit_transform needs an array; fit the source, then transform its "
                             "blocks.")
@@ -146,6 +159,9 @@ class ModelEstimator(
             if X.columns is not None:
                 self.feature_names_in_ = np.array(X.columns, dtype=object)
             return X
+        if self._takes_sparse and is_sparse(X):
+            validate_data(self, X, skip_check_array=True)
+            return SparseSource.of(X, owner=type(self).__name__)
         array = self._array(X)
         if type(X) is np.ndarray:  # what validate_data does for it, without 0.1 ms of detection
             self.__dict__.pop("feature_names_in_", None)
@@ -165,10 +181,14 @@ class ModelEstimator(
         return None if names is None else list(names)
 
     @contextmanager
-    def _rows(self, X: ArrayLike) -> Iterator[AnyArray]:
-        """Provide new rows as an array after checking that they fit the model."""
+    def _rows(self, X: Any) -> Iterator[AnyArray]:
+        """Provide new rows as an array or SparseSource, after checking that they fit the model."""
         if "model_" not in self.__dict__:
             check_is_fitted(self)
+        if self._takes_sparse and is_sparse(X):
+            validate_data(self, X, skip_check_array=True, reset=False)
+            yield SparseSource.of(X, owner=type(self).__name__)  # type: ignore[misc]
+            return
         array = self._array(X)
         same = array.shape[1] == getattr(self, "n_features_in_", None)
         if type(X) is not np.ndarray or not same or self._names() is not None:
@@ -200,6 +220,7 @@ class ModelEstimator(
         """Tell scikit-learn which dtypes pass through unchanged."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.sparse = self._takes_sparse
         return tags
 
     def __getstate__(self) -> dict[str, Any]:

@@ -12,10 +12,11 @@ import numpy as np
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.models import LinearModel
 from fastdr.network_model import NetworkModel
+from fastdr.singular_model import SingularModel
 from fastdr.unmixing_model import UnmixingModel
 from fastdr.validation import AnyArray
 
-Model = LinearModel | DiscriminantModel | UnmixingModel | NetworkModel
+Model = LinearModel | DiscriminantModel | UnmixingModel | NetworkModel | SingularModel
 Entries = Mapping[str, Any]
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
@@ -32,6 +33,7 @@ class Kind:
     fields : (header, arrays) to fields of the model other than arrays; raises ValueError for
         values that no model has, as a file may say anything.
     model : the class.
+    over : str, the array whose last axis is that of the features.
     """
 
     model: Callable[..., Model]
@@ -39,6 +41,7 @@ class Kind:
     optional: tuple[str, ...]
     entries: Callable[[Any], dict[str, Any]]
     fields: Callable[[Entries, Mapping[str, AnyArray]], dict[str, Any]]
+    over: str = "mean"
 
     def arrays(self, model: Model) -> dict[str, AnyArray]:
         """Return the arrays to write."""
@@ -130,6 +133,17 @@ def _network_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str
             "pca_loss": float.fromhex(header["pca_loss"]), **counts}
 
 
+def _singular_entries(model: SingularModel) -> dict[str, Any]:
+    return {"count": model.count, "total_deviation": float(model.total_deviation).hex()}
+
+
+def _singular_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    count, deviation = _count(header["count"], "count"), float.fromhex(header["total_deviation"])
+    if count < 0 or not 0 <= deviation < math.inf:
+        raise ValueError(f"count={count} or total_deviation={deviation} is impossible.")
+    return {"count": count, "total_deviation": deviation}
+
+
 def _count(value: Any, name: str) -> int:
     if type(value) is not int or abs(value) > 1 << 62:
         raise ValueError(f"{name}={value!r} is not a whole number.")
@@ -146,4 +160,6 @@ KINDS = {
                           _source_entries, _source_fields),
     "NetworkModel": Kind(NetworkModel, ("parameters", "mean", "scale", "losses", "held_out_losses"),
                          (), _network_entries, _network_fields),
+    "SingularModel": Kind(SingularModel, ("components", "singular_values", "deviations"), (),
+                          _singular_entries, _singular_fields, "components"),
 }

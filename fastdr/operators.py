@@ -270,11 +270,12 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
                scale: FloatArray | None = None, out: AnyArray | None = None) -> AnyArray:
     """Return Aᵀ(A V), (d, b), with A = (X - mean) / scale, never forming A or AᵀA.
 
-    V is (d, b); `X` is read once for every 8 columns of V in float64, 16 in float32. The sum
+    V is (d, b), float64 or float32, which is the arithmetic used and the dtype of the result;
+    `X` is read once for every 8 columns of it, 16 in float32. The sum
     over a fixed number of row chunks does not depend on the number of threads. O(n d b).
     """
     rows, features = X.shape
-    dtype = working_dtype(X.dtype)
+    dtype = V.dtype
     width = gram_width(dtype == np.float32)
     shift = _NONE if mean is None else mean
     inner = V if scale is None else V / scale[:, None]

@@ -44,10 +44,12 @@ class SparseSource:
     features: int
     columns: list[str] | None = None
     rereadable: bool = True
-    exponent: int = field(init=False)
+    exponent: int | None = None
 
     def __post_init__(self) -> None:
-        """Find the largest magnitude; refuse NaN and infinity."""
+        """Find the largest magnitude unless it is known; refuse NaN and infinity."""
+        if self.exponent is not None:
+            return
         peak = 0.0
         for start in range(0, self.stored, PIECE):
             part = self.values[start:min(start + PIECE, self.stored)]
@@ -90,11 +92,17 @@ class SparseSource:
 
     def dense(self, first: int, last: int) -> AnyArray:
         """Return rows [first, last) as a dense array."""
+        rows = self.part(first, last)
+        made: AnyArray = csr_array((rows.values, rows.indices, rows.indptr),
+                                   shape=rows.shape).toarray()
+        return made
+
+    def part(self, first: int, last: int) -> SparseSource:
+        """Return rows [first, last), which share the memory of these."""
         start, stop = int(self.indptr[first]), int(self.indptr[last])
-        rows: AnyArray = csr_array(
-            (self.values[start:stop], self.indices[start:stop],
-             self.indptr[first:last + 1] - start), shape=(last - first, self.features)).toarray()
-        return rows
+        return SparseSource(self.indptr[first:last + 1] - start, self.indices[start:stop],
+                            self.values[start:stop], self.features, self.columns,
+                            exponent=self.exponent)
 
     def edges(self, parts: int) -> list[int]:
         """Return rows at which to cut into parts of about equally many stored entries."""
@@ -162,8 +170,8 @@ class SparseMoments:
     ``mean``, ``squares`` (d,): column means, or the given ones, and weighted sums of squares about
     them, float64; ``shift`` (d,) what to subtract from the stored values of columns that have
     them all and are far from zero, or None; ``rest`` = mean - shift; ``average`` that of the
-    shifted rows; ``count`` rows of positive weight, ``weight`` their sum; ``exponent`` is 0 unless
-    squares would leave the float64 range.
+    shifted rows; ``count`` rows of positive weight, ``weight`` their sum; ``estimated`` whether the
+    mean is that of the rows; ``exponent`` is 0 unless squares would leave the float64 range.
     """
 
     mean: FloatArray
@@ -173,7 +181,28 @@ class SparseMoments:
     average: FloatArray
     count: int
     weight: float
+    estimated: bool
     exponent: int
+
+    @property
+    def divisor(self) -> float:
+        """What turns sums of squares into variances."""
+        return self.weight - self.estimated
+
+    @property
+    def scale(self) -> FloatArray:
+        """Standard deviations (d,), 1 for constant columns."""
+        scale = np.sqrt(self.squares / self.divisor)
+        return np.where(scale > 0, scale, 1.0)
+
+
+    @property
+    def uncentred(self) -> SparseMoments:
+        """The same about 0."""
+        zero = np.zeros_like(self.mean)
+        return SparseMoments(zero, self.squares + self.weight * self.mean**2, None, zero,
+                             self.average + (self.mean - self.rest), self.count, self.weight,
+                             False, self.exponent)
 
 
 def sparse_moments(rows: SparseSource, weights: FloatArray | None = None,
@@ -185,7 +214,8 @@ def sparse_moments(rows: SparseSource, weights: FloatArray | None = None,
     """
     from fastdr._jit_sparse import add_moments  # importing Numba is slow
 
-    exponent = -rows.exponent if abs(rows.exponent) > FAR else 0
+    size = rows.exponent or 0
+    exponent = -size if abs(size) > FAR else 0
     given = np.empty(0) if weights is None else weights
 
     def part(first: int, last: int) -> tuple[AnyArray, FloatArray, FloatArray, FloatArray]:
@@ -210,7 +240,7 @@ def sparse_moments(rows: SparseSource, weights: FloatArray | None = None,
     rest = np.where(full, 0.0, about)
     average = centre - (about - rest)
     squares += total * (centre - about)**2
-    return SparseMoments(about, squares, shift, rest, average, used, total, exponent)
+    return SparseMoments(about, squares, shift, rest, average, used, total, mean is None, exponent)
 
 
 def _merged(mean: FloatArray, squares: FloatArray, weight: FloatArray, step: FloatArray,
