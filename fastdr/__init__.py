@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fastdr.plan import Plan as Plan
     from fastdr.singular import SVDResult as SVDResult
     from fastdr.singular import svds as svds
+    from fastdr.singular_model import SingularModel as SingularModel
     from fastdr.statistics import Moments as Moments
     from fastdr.statistics import covariance as covariance
     from fastdr.statistics import moments as moments
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from fastdr.threads import get_num_threads as get_num_threads
     from fastdr.threads import num_threads as num_threads
     from fastdr.threads import set_num_threads as set_num_threads
+    from fastdr.truncated_svd import TruncatedSVD as TruncatedSVD
     from fastdr.unmixing_model import UnmixingModel as UnmixingModel
     from fastdr.validation import AccuracyWarning as AccuracyWarning
 
@@ -56,7 +58,8 @@ _HOME = {
     "Drift": "drift", "EigenResult": "eigen", "FastICA": "ica", "IncrementalPCA": "incremental",
     "LinearDiscriminantAnalysis": "discriminant", "LinearModel": "models", "Moments": "statistics",
     "NetworkModel": "network_model", "PCA": "pca", "Plan": "plan", "Projector": "_serve",
-    "SVDResult": "singular", "SolverInfo": "eigen", "Subspace": "subspace",
+    "SVDResult": "singular", "SingularModel": "singular_model", "SolverInfo": "eigen",
+    "Subspace": "subspace", "TruncatedSVD": "truncated_svd",
     "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "statistics",
     "eigsh": "eigen", "svds": "singular",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",

@@ -19,11 +19,13 @@ from fastdr.embedding import LinearlyMapped
 from fastdr.inputs import is_opened, open_rows
 from fastdr.progress import with_progress as with_progress
 from fastdr.sources import ArraySource, Source
+from fastdr.sparse import SparseSource
 from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_matrix,
     as_weights,
+    is_sparse,
     raise_not_finite,
     rows_named,
     working_dtype,
@@ -76,6 +78,7 @@ class ModelEstimator(
     """
 
     model_: Model
+    _takes_sparse = False  # whether `_fitted` and the model do
 
     def _fitted(self, source: Source, weights: FloatArray | None) -> Model:
         raise NotImplementedError
@@ -108,14 +111,14 @@ class ModelEstimator(
     def fit_transform(self, X: ArrayLike, y: Any = None,
                       sample_weight: ArrayLike | None = None) -> AnyArray:
         """Fit to `X` and return its scores, bit for bit those of ``fit(X).transform(X)``."""
-        if not is_opened(X):
-            source = self._fit_rows(X, sample_weight)
-            assert isinstance(source, ArraySource)
-            return self.model_.transform(source.array)
-        source = open_rows(X)
-        if not source.rereadable:
+        given = open_rows(X) if is_opened(X) else X
+        if not getattr(given, "rereadable", True):
             raise TypeError("fit_transform reads the rows twice, but these can be read once only.")
-        self._fit_rows(source, sample_weight)
+        source = self._fit_rows(given, sample_weight)
+        if isinstance(source, SparseSource):
+            return self.model_.transform(source)  # type: ignore[arg-type]
+        if isinstance(source, ArraySource):
+            return self.model_.transform(source.array)
         scores: AnyArray = self._scores(source)
         return scores
 
@@ -200,6 +203,9 @@ class ModelEstimator(
             if source.columns is not None:
                 self.feature_names_in_ = np.array(source.columns, dtype=object)
             return source
+        if self._takes_sparse and is_sparse(X):
+            validate_data(self, X, skip_check_array=True)
+            return SparseSource.of(X, owner=type(self).__name__)
         array = self._array(X)
         if type(X) is np.ndarray:  # what validate_data does for it, without 0.1 ms of detection
             self.__dict__.pop("feature_names_in_", None)
@@ -234,10 +240,14 @@ class ModelEstimator(
         return None if names is None else list(names)
 
     @contextmanager
-    def _rows(self, X: ArrayLike) -> Iterator[AnyArray]:
-        """Provide new rows as an array after checking that they fit the model."""
+    def _rows(self, X: Any) -> Iterator[AnyArray]:
+        """Provide new rows as an array or SparseSource, after checking that they fit the model."""
         if "model_" not in self.__dict__:
             check_is_fitted(self)
+        if self._takes_sparse and is_sparse(X):
+            validate_data(self, X, skip_check_array=True, reset=False)
+            yield SparseSource.of(X, owner=type(self).__name__)  # type: ignore[misc]
+            return
         array = self._array(X)
         same = array.shape[1] == getattr(self, "n_features_in_", None)
         if type(X) is not np.ndarray or not same or self._names() is not None:
@@ -269,6 +279,7 @@ class ModelEstimator(
         """Tell scikit-learn which dtypes pass through unchanged."""
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.input_tags.sparse = self._takes_sparse
         return tags
 
     def __getstate__(self) -> dict[str, Any]:

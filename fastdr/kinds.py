@@ -12,11 +12,13 @@ import numpy as np
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.models import LinearModel
 from fastdr.network_model import NetworkModel
+from fastdr.singular_model import SingularModel
 from fastdr.statistics import Moments
 from fastdr.unmixing_model import UnmixingModel
 from fastdr.validation import AnyArray
 
-Model = LinearModel | DiscriminantModel | UnmixingModel | NetworkModel | Moments
+Model = (LinearModel | DiscriminantModel | UnmixingModel | NetworkModel | SingularModel
+         | Moments)
 Entries = Mapping[str, Any]
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
@@ -34,6 +36,7 @@ class Kind:
         values that no model has, as a file may say anything.
     model : the class.
     described : whether it has `feature_names` and a `report` of its own.
+    over : str, the array whose last axis is that of the features.
     """
 
     model: Callable[..., Model]
@@ -42,6 +45,7 @@ class Kind:
     entries: Callable[[Any], dict[str, Any]]
     fields: Callable[[Entries, Mapping[str, AnyArray]], dict[str, Any]]
     described: bool = True
+    over: str = "mean"
 
     def arrays(self, model: Model) -> dict[str, AnyArray]:
         """Return the arrays to write."""
@@ -158,6 +162,17 @@ def _moment_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str,
     return {"count": count, **weights}
 
 
+def _singular_entries(model: SingularModel) -> dict[str, Any]:
+    return {"count": model.count, "total_deviation": float(model.total_deviation).hex()}
+
+
+def _singular_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    count, deviation = _count(header["count"], "count"), float.fromhex(header["total_deviation"])
+    if count < 0 or not 0 <= deviation < math.inf:
+        raise ValueError(f"count={count} or total_deviation={deviation} is impossible.")
+    return {"count": count, "total_deviation": deviation}
+
+
 def _count(value: Any, name: str) -> int:
     if type(value) is not int or abs(value) > 1 << 62:
         raise ValueError(f"{name}={value!r} is not a whole number.")
@@ -176,4 +191,6 @@ KINDS = {
                          (), _network_entries, _network_fields),
     "Moments": Kind(Moments, ("mean", "rest", "scatter"), (), _moment_entries, _moment_fields,
                     described=False),
+    "SingularModel": Kind(SingularModel, ("components", "singular_values", "deviations"), (),
+                          _singular_entries, _singular_fields, over="components"),
 }

@@ -19,6 +19,7 @@ from fastdr.certificate import Certificate
 from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
 from fastdr.sources import block_rows
+from fastdr.sparse import SparseSource, as_rows
 from fastdr.validation import (
     AnyArray,
     FloatArray,
@@ -177,12 +178,12 @@ class LinearModel(LinearlyMapped):
         """(k,) what whitening divides scores by: deviations, infinite beyond the rank."""
         return np.where(np.arange(len(self.variances)) < self.rank, self.deviations, np.inf)
 
-    def transform(self, X: ArrayLike, out: AnyArray | None = None) -> AnyArray:
+    def transform(self, X: Any, out: AnyArray | None = None) -> AnyArray:
         """Return the scores of rows, (n, k), or (n, d) after "zca" whitening.
 
         Parameters
         ----------
-        X : (n, d) rows of any real dtype.
+        X : (n, d) rows of any real dtype, dense or sparse.
         out : array for the result, or None.
 
         Returns
@@ -199,7 +200,7 @@ class LinearModel(LinearlyMapped):
         -----
         One read of `X`, O(d k) a row.
         """
-        X = self._matrix(X)
+        X = self._rows(X)
         zca = self.whiten == "zca"
         Z = centred_product(X, self._axes, self.mean, self.scale, None if zca else out)
         if self.whiten:
@@ -227,22 +228,22 @@ class LinearModel(LinearlyMapped):
             components = (components * spread[:, None]).astype(components.dtype)
         return reconstruct(Z, components, self.mean, self.scale, out)
 
-    def reconstruction_error(self, X: ArrayLike, per_row: bool = False) -> Any:
+    def reconstruction_error(self, X: Any, per_row: bool = False) -> Any:
         """Return the squared distance of rows to their reconstruction, mean or `per_row` (n,).
 
         In squared units of the input; the reconstruction is never built. One read, O(d k) a row.
         """
-        errors = reconstruction_error(self._matrix(X), self.components, self.mean, self.scale)
+        errors = reconstruction_error(self._rows(X), self.components, self.mean, self.scale)
         return errors if per_row else float(errors.mean())
 
-    def log_likelihood(self, X: ArrayLike) -> FloatArray:
+    def log_likelihood(self, X: Any) -> FloatArray:
         """Return the log density of each row, (n,), under probabilistic PCA.
 
         The covariance is V diag(variances) V^T plus the noise variance in all other directions
         (Tipping & Bishop 1999); no d x d matrix is made, O(d k) a row. If it is singular every
         density is 0 or infinite: all -inf, with a RuntimeWarning that names the rank.
         """
-        X = self._matrix(X)
+        X = self._rows(X)
         axes, features = self.components.shape
         if self._singular:
             warnings.warn(f"The model is singular: rank {self.rank} of {features} features and "
@@ -259,8 +260,10 @@ class LinearModel(LinearlyMapped):
         step = max(1, block_rows(features) // 4)
         with np.errstate(invalid="ignore"):
             for start in range(0, len(X), step):
-                distances[start:start + step] = self._distances(X[start:start + step], kept)
-        if not np.isfinite(distances).all():
+                block = (X.dense(start, min(start + step, len(X))) if isinstance(X, SparseSource)
+                         else X[start:start + step])
+                distances[start:start + step] = self._distances(block, kept)
+        if isinstance(X, np.ndarray) and not np.isfinite(distances).all():
             raise_not_finite(X)
         density: FloatArray = -0.5 * (features * math.log(2 * math.pi) + log_volume + distances)
         return density
@@ -285,12 +288,12 @@ class LinearModel(LinearlyMapped):
             np.ldexp(rows, self.exponent, out=rows)
         return rows
 
-    def _matrix(self, X: ArrayLike) -> AnyArray:
-        matrix = as_matrix(X)
-        if matrix.shape[1] != self.mean.size:
-            raise ValueError(f"X has {matrix.shape[1]} features, but this model takes rows of "
+    def _rows(self, X: Any) -> AnyArray | SparseSource:
+        rows = as_rows(X)
+        if rows.shape[1] != self.mean.size:
+            raise ValueError(f"X has {rows.shape[1]} features, but this model takes rows of "
                              f"{self.mean.size}.")
-        return matrix
+        return rows
 
     @property
     def _singular(self) -> bool:

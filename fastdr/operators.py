@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from fastdr._dense import Matrix, add_gram_action, gram_width, product_rows, row_errors
 from fastdr.scatter import ScatterSum
 from fastdr.sources import Rows
+from fastdr.sparse import SparseSource, as_rows, sparse_product
 from fastdr.threads import ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -36,8 +37,8 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
 
     Parameters
     ----------
-    X : (n, d) array of float64, float32, float16, integers or bool
-        Any memory layout.
+    X : (n, d) array of float64, float32, float16, integers or bool, or sparse
+        Any memory layout; sparse matrices and arrays of any format.
     components : (k, d)
         Directions as rows; they need not be orthonormal.
     mean, scale : (d,), optional
@@ -54,7 +55,7 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
     ValueError
         NaN or infinity in `X`, mismatched shapes, unusable `out`.
     TypeError
-        Sparse, complex or non-numeric `X`.
+        Complex or non-numeric `X`.
 
     Notes
     -----
@@ -67,24 +68,34 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
     array([[2.8],
            [0. ]])
     """
-    rows = as_matrix(X)
+    rows = as_rows(X)
     factors = as_factors(components, rows.shape[1], np.float64, "components")
     divisor = as_scale(scale, rows.shape[1])
     shift = None if mean is None else as_vector(mean, rows.shape[1], "mean")
     return centred_product(rows, factors, shift, divisor, out)
 
 
-def centred_product(rows: AnyArray, factors: AnyArray, mean: FloatArray | None,
+def centred_product(rows: AnyArray | SparseSource, factors: AnyArray, mean: FloatArray | None,
                     scale: FloatArray | None, out: AnyArray | None) -> AnyArray:
     """Do the work of `project` on arguments that have been judged, all but finiteness and `out`."""
     dtype = working_dtype(rows.dtype)
     if scale is not None:
         factors = factors / scale
+    if isinstance(rows, SparseSource):
+        return _sparse_scores(rows, factors, mean, output(out, (len(rows), len(factors)), dtype))
     out = output(out, (rows.shape[0], len(factors)), dtype, rows)
     shift = _NONE if mean is None else mean
     if not _product(rows, shift, np.ascontiguousarray(factors.T, dtype), _NONE, out):
         raise_not_finite(rows)
     return out
+
+
+def _sparse_scores(rows: SparseSource, factors: AnyArray, mean: FloatArray | None, out: AnyArray
+                   ) -> AnyArray:
+    """Put (rows - mean) factors' into `out`; in float64 if centred, for the mean comes off last."""
+    factors = factors.astype(out.dtype if mean is None or not mean.any() else np.float64)
+    offset = None if mean is None else factors @ mean
+    return sparse_product(rows, factors.T, offset, out)
 
 
 def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
@@ -180,7 +191,8 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
 
     Parameters
     ----------
-    X : (n, d) array of float64, float32, float16, integers or bool
+    X : (n, d) array of float64, float32, float16, integers or bool, or sparse
+        Sparse rows are made dense a block at a time.
     components : (k, d)
         Orthonormal rows (of the scaled space if `scale` is given).
     mean, scale : (d,), optional
@@ -195,7 +207,7 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
     ValueError
         NaN or infinity in `X`, mismatched shapes, unusable `out`.
     TypeError
-        Sparse, complex or non-numeric `X`.
+        Complex or non-numeric `X`.
 
     Notes
     -----
@@ -208,12 +220,19 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
     >>> fastdr.reconstruction_error([[3.0, 4.0], [4.0, -3.0]], [[0.6, 0.8]])
     array([ 0., 25.])
     """
-    rows = as_matrix(X)
+    rows = as_rows(X)
+    if isinstance(rows, SparseSource):
+        errors = output(out, (len(rows),), np.float64)
+        start = 0
+        for block in rows.blocks():
+            reconstruction_error(block, components, mean, scale, errors[start:start + len(block)])
+            start += len(block)
+        return errors
     dtype = working_dtype(rows.dtype)
     factors = as_factors(components, rows.shape[1], np.float64, "components")
     divisor = as_scale(scale, rows.shape[1])
     shift = _NONE if mean is None else as_vector(mean, rows.shape[1], "mean")
-    errors: FloatArray = output(out, (rows.shape[0],), np.float64, rows)
+    errors = output(out, (rows.shape[0],), np.float64, rows)
     if not len(factors):  # nothing is projected on, so a zero direction does as well
         factors = np.zeros((1, rows.shape[1]))
     forward = np.ascontiguousarray((factors if divisor is None else factors / divisor).T, dtype)

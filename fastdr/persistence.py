@@ -37,7 +37,8 @@ def save(model: Model, path: str | PathLike[str],
 
     Parameters
     ----------
-    model : LinearModel, DiscriminantModel, UnmixingModel, NetworkModel or Moments
+    model : LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel or
+        Moments
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
     report : mapping of plain values, optional
@@ -82,7 +83,8 @@ def load(path: str | PathLike[str]) -> Model:
 
     Returns
     -------
-    LinearModel, DiscriminantModel, UnmixingModel, NetworkModel or Moments
+    LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel or
+        Moments
         Its arrays are read-only views of the mapped file.
 
     Raises
@@ -171,9 +173,10 @@ def _check(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(f"{name} contains NaN or infinity.")
-    names = header["feature_names"]
+    names, over = header["feature_names"], arrays.get(KINDS[header["kind"]].over)
     if names is not None and (not isinstance(names, list) or not all(
-            isinstance(name, str) for name in names) or len(names) != arrays["mean"].size):
+            isinstance(name, str) for name in names)
+            or (over is not None and over.shape[-1:] != (len(names),))):
         raise ValueError("feature_names must be one string for each feature.")
     if not isinstance(header["report"], dict):
         raise ValueError("report must be an object.")

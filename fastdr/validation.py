@@ -15,6 +15,7 @@ AnyArray = NDArray[Any]
 
 _ALLOWED = "float64, float32, float16, bool and integers of 8 to 64 bits"
 _SCAN_BYTES = 1 << 22
+_MOST_COLUMNS = (1 << 31) - 1  # of a sparse matrix, whose kernels take indices of 32 bits
 LARGEST_SQUARE = 1 << 15  # order; a larger square matrix takes more than 8 GB
 
 
@@ -33,7 +34,7 @@ def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None =
 
     Raises TypeError for sparse input and unusable dtypes, ValueError for wrong shapes.
     """
-    if hasattr(X, "tocsr") or hasattr(X, "todense"):
+    if is_sparse(X) or hasattr(X, "todense"):
         raise TypeError(f"{name} is sparse ({type(X).__name__}); fastdr needs a dense array here. "
                         f"Pass {name}.toarray() if it fits in memory.")
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
@@ -43,15 +44,65 @@ def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None =
     _check_dtype(array, name)
     if array.ndim != 2:
         raise ValueError(_shape_message(array, name))
-    rows, features = array.shape
+    _check_shape(array.shape, owner, min_rows)
+    return array
+
+
+def _check_shape(shape: tuple[int, ...], owner: str | None, min_rows: int = 1) -> None:
+    rows, features = shape
     need = "" if owner is None else f" by {owner}"
     if rows < min_rows:
-        raise ValueError(f"Found array with {rows} sample(s) (shape={array.shape}) while a "
+        raise ValueError(f"Found array with {rows} sample(s) (shape={shape}) while a "
                          f"minimum of {min_rows} is required{need}.")
     if features < 1:
-        raise ValueError(f"Found array with 0 feature(s) (shape={array.shape}) while a "
+        raise ValueError(f"Found array with 0 feature(s) (shape={shape}) while a "
                          f"minimum of 1 is required{need}.")
-    return array
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether `X` is a sparse matrix or array of SciPy."""
+    return hasattr(X, "tocsr")
+
+
+def as_csr(X: Any, name: str = "X", *, owner: str | None = None) -> Any:
+    """Return sparse `X` as CSR with ascending columns in each row and none of them twice.
+
+    A CSR matrix that is so already is returned itself, any other is converted once; `X` is never
+    changed. Raises TypeError for unusable dtypes, ValueError for wrong shapes and indices.
+    """
+    if X.ndim != 2:
+        raise ValueError(f"{name} is sparse with {X.ndim} dimension(s); expected 2: (rows, "
+                         "features).")
+    _check_shape(X.shape, owner)
+    if X.shape[1] > _MOST_COLUMNS:
+        raise ValueError(f"{name} has {X.shape[1]} columns; at most {_MOST_COLUMNS} are allowed.")
+    if X.format in ("csr", "csc"):
+        _check_indices(X, name)
+    elif X.format == "bsr":
+        X.check_format(full_check=True)
+    csr = X.tocsr()
+    _check_dtype(csr.data, name)
+    if not csr.has_canonical_format:
+        csr = csr.copy() if csr is X else csr
+        csr.sum_duplicates()
+    return csr
+
+
+def _check_indices(X: Any, name: str) -> None:
+    """Refuse indices that a compiled loop must not follow."""
+    major, minor = X.shape if X.format == "csr" else X.shape[::-1]
+    pointers, indices = X.indptr, X.indices
+    if (len(pointers) != major + 1 or pointers[0] != 0 or (np.diff(pointers) < 0).any()
+            or pointers[-1] > min(len(indices), len(X.data))):
+        raise ValueError(f"{name}.indptr is not that of a {X.format} matrix of shape {X.shape}: it "
+                         f"must have {major + 1} entries, begin with 0, ascend and end at most at "
+                         f"the number of indices and data, {min(len(indices), len(X.data))}.")
+    indices = indices[:pointers[-1]]
+    if len(indices) and not 0 <= indices.min() <= indices.max() < minor:
+        wrong = indices.min() if indices.min() < 0 else indices.max()
+        kind = "column" if X.format == "csr" else "row"
+        raise ValueError(f"{name}.indices contains {kind} {wrong}, but {name} has {minor} {kind}s, "
+                         f"0 to {minor - 1}.")
 
 
 def _array_of(X: Any, name: str) -> AnyArray:

@@ -195,3 +195,9 @@ def network_gradient(weights, biases, activations, fed, target):
         by_biases.insert(0, delta.sum(axis=0))
         delta = delta @ weights[layer]
     return (residual**2).mean(), by_weights, by_biases
+
+
+def weighted_scatter(X, mean, scale=1.0, weights=1.0):
+    """B'W B of the rows B = (X - mean) / scale, in float64."""
+    B = (np.asarray(X, np.float64) - mean) / scale
+    return B.T @ (B * np.broadcast_to(weights, len(B))[:, None])

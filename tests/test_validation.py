@@ -49,7 +49,7 @@ def test_lists_are_read():
 def test_sparse_input_is_refused_by_name(kind, array):
     sparse = getattr(scipy.sparse, f"{kind}_{array}")(np.eye(4))
     for call in (fastdr.covariance, fastdr.moments, fastdr.PCA(2).fit,
-                 lambda S: fastdr.project(S, V), lambda S: fastdr.reconstruction_error(S, V)):
+                 lambda S: fastdr.reconstruct(S, V)):
         with pytest.raises(TypeError, match=r"sparse.*dense.*toarray\(\)"):
             call(sparse)
 

@@ -82,8 +82,8 @@ def run(classes: list[str], chosen: str = "", quiet: bool = True
     plugin = Outcomes()
     os.environ.setdefault("SKLEARN_RUN_FLOAT32_TESTS", "1")
     home = str(Path(sklearn.__file__).parent)
-    arguments = ["-c", os.devnull, "--rootdir", home, "-p", "no:cacheprovider", "-p", "no:xdist", "-q",
-                 "--tb", "no" if quiet else "short", "-k", chosen, "--pyargs"]
+    arguments = ["-c", os.devnull, "--rootdir", home, "-p", "no:cacheprovider", "-p", "no:xdist",
+                 "-q", "--tb", "no" if quiet else "short", "-k", chosen, "--pyargs"]
     with fastdr.patched(), contextlib.chdir(home):  # away from conftest.py and settings of ours
         code = pytest.main([*arguments, *(FILES[name] for name in classes)], plugins=[plugin])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):

@@ -1,0 +1,144 @@
+"""A few principal axes of sparse rows: by iteration on what is stored, or from a small scatter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+from scipy.linalg import eigh
+
+from fastdr.actions import Action, MatrixAction
+from fastdr.bases import completed
+from fastdr.certificate import EPS, slack
+from fastdr.lanczos import Callback, Ritz, lanczos, rounding
+from fastdr.solvers import Spectrum
+from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_gram
+from fastdr.validation import FloatArray, check_square, working_dtype
+
+TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
+SINGLE_TOL = 1e-6  # residual from which float32 arithmetic will do
+SHARP = {8: 1e-4, 4: 1e-3}  # the same relative to the smallest wanted eigenvalue
+SMALL, LARGE = 400, 2000  # features up to which the scatter is the faster, and may be
+MANY = 20  # one axis for so many features is work for LAPACK
+SINGLE_EXPONENT = 40  # of data whose squares are well inside float32
+SINGLE_OFFSET = 100.0  # squares of the means relative to those about them that float32 bears
+MAX_COLUMNS = 300  # that an axis may cost
+
+
+@dataclass(frozen=True)
+class SparseAxes:
+    """Axes of sparse rows, and how they were found.
+
+    ``spectrum`` in the units of the moments; ``columns`` that were multiplied; ``residual``
+    largest, relative to the largest value; ``converged`` whether it is within the tolerance.
+    """
+
+    spectrum: Spectrum
+    columns: int = 0
+    residual: float = 0.0
+    converged: bool = True
+
+
+def sparse_axes(rows: SparseSource, told: SparseMoments, components: int, *, rng: Generator,
+                scale: FloatArray | None = None, weights: FloatArray | None = None,
+                method: str = "auto", tol: float = 0.0, start: FloatArray | None = None,
+                callback: Callback | None = None) -> SparseAxes:
+    """Return `components` principal axes of rows that are centred and scaled in the products.
+
+    `told` are the moments of the rows, with the same `weights`: what is centred at is their mean,
+    and with `told.uncentred` the axes are singular vectors. Columns are divided by `scale`, such
+    as `told.scale`. `tol` 0 means 1e-10, 1e-5 in float32, and sharper if the smallest wanted
+    value needs it. `method` "lanczos" reads the stored entries once for 8 columns, 16 in float32;
+    "lapack" forms the scatter; "auto" does so up to 400 features, or 2000 if rows are sparse
+    enough.
+    """
+    action = SparseAction(rows, told, scale, weights)
+    bound = min(int(np.count_nonzero(told.squares)), told.count - told.estimated)
+    most = max(0, min(components, bound))
+    if most and (method == "lapack" or (method == "auto" and _scatter_pays(rows, most))):
+        check_square(rows.features, "Use the method 'lanczos'.")
+        found = _from_scatter(sparse_gram(rows, told, scale, weights), most, method == "lapack")
+        told_method = "eig(scatter)"
+    else:
+        if _single(rows, told) and not 0 < tol < SINGLE_TOL:
+            action.dtype = np.dtype(np.float32)
+        found = iterated(action, most, tol, rng, start, callback)
+        told_method = "lanczos(rows)"
+    spectrum = as_spectrum(found, action.trace, components, bound, told.count, told_method)
+    return SparseAxes(replace(spectrum, passes=max(1, action.passes)), action.columns,
+                      float(found.residuals.max(initial=0.0)) / (found.scale or 1.0),
+                      found.converged)
+
+
+def as_spectrum(found: Ritz, trace: float, components: int, bound: int, count: int, method: str
+                ) -> Spectrum:
+    """Complete eigenpairs of a scatter of `count` rows, whose rank is at most `bound`."""
+    values, features = np.maximum(found.values, 0.0), found.vectors.shape[1]
+    cut = max(count, features) * EPS * math.sqrt(values.max(initial=0.0))
+    rank = int(np.count_nonzero(np.sqrt(values) > cut))
+    left = max(0.0, trace - float(values.sum())) if len(values) < bound else 0.0
+    return Spectrum(np.concatenate([values, np.zeros(components - len(values))]),
+                    completed(found.vectors, components), left, trace,
+                    slack(features) * found.scale, rank, method, 1)
+
+
+def _scatter_pays(rows: SparseSource, count: int) -> bool:
+    """Whether outer products of the rows cost less than the columns of an iteration."""
+    if rows.features <= SMALL:
+        return True
+    if rows.features > LARGE or len(rows) < rows.features:
+        return False
+    columns = 6 * (count + 10)
+    products = float((np.diff(rows.indptr).astype(np.float64)**2).sum())
+    return products + 4.0 * rows.features**3 / 3 < 4.0 * columns * rows.stored
+
+
+def _from_scatter(matrix: FloatArray, count: int, whole: bool) -> Ritz:
+    """Return the largest eigenpairs of a scatter: by LAPACK if small, if many, or if `whole`."""
+    size = len(matrix)
+    if not whole and size > SMALL and count <= size // MANY:
+        exponent = math.frexp(float(np.trace(matrix)))[1]
+        action = MatrixAction(matrix, matrix.dtype, exponent)
+        return iterated(action, count, 0.0, np.random.default_rng(0), None, None)
+    part = None if size <= SMALL else (size - count, size - 1)
+    values, vectors = eigh(matrix, subset_by_index=part, driver="evr" if part else "evd",
+                           check_finite=False, overwrite_a=True)
+    last = -count - 1
+    return Ritz(values[:last:-1], np.ascontiguousarray(vectors.T[:last:-1]), np.zeros(count), 0.0,
+                -math.inf, float(values[-1]), True, 0, 0)
+
+
+def _single(rows: SparseSource, told: SparseMoments) -> bool:
+    """Whether the rows are float32, and may be multiplied so."""
+    offset = told.weight * float(told.rest @ told.rest)
+    return bool(working_dtype(rows.dtype) == np.float32 and not told.exponent
+                and abs(rows.exponent or 0) < SINGLE_EXPONENT
+                and offset <= SINGLE_OFFSET * float(told.squares.sum()))
+
+
+def iterated(action: Action, count: int, tol: float, rng: Generator, start: FloatArray | None,
+             callback: Callback | None) -> Ritz:
+    """Return `count` eigenpairs, times 2**exponent of the action, by Lanczos.
+
+    The smallest wanted value is accurate too, where the tolerance is ours: an error of a value is
+    about its residual squared over the gap; relative to the largest value that may be nothing,
+    and yet be much to a value far smaller.
+    """
+    if not count:
+        return Ritz(np.zeros(0), np.zeros((0, action.size)), np.zeros(0), 0.0, -math.inf, 0.0,
+                    True, 0, 0)
+    budget = MAX_COLUMNS * (count + 8)
+    item = action.dtype.itemsize
+    found = lanczos(action, count, tol=tol or TOL[item], rng=rng, start=start, budget=budget,
+                    callback=callback)
+    sharper = max(SHARP[item] * float(found.values[-1]) / found.scale, rounding(action.size))
+    if not tol and found.converged and float(found.residuals.max()) > sharper * found.scale:
+        if item == 4 and sharper < SINGLE_TOL:
+            action.dtype = np.dtype(np.float64)
+        found = lanczos(action, count, tol=sharper, rng=rng, start=found.vectors, budget=budget,
+                        callback=callback)
+    return replace(found, values=np.ldexp(found.values, action.exponent),
+                   residuals=np.ldexp(found.residuals, action.exponent),
+                   scale=math.ldexp(found.scale, action.exponent))
