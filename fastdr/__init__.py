@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fastdr.eigen import eigsh as eigsh
     from fastdr.graphs import to_onnx as to_onnx
     from fastdr.ica import FastICA as FastICA
+    from fastdr.lsi import LSI as LSI
+    from fastdr.lsi_model import LSIModel as LSIModel
     from fastdr.models import LinearModel as LinearModel
     from fastdr.network_model import NetworkModel as NetworkModel
     from fastdr.operators import project as project
@@ -46,7 +48,8 @@ __version__ = "0.1.0"
 _HOME = {
     "AccuracyWarning": "validation", "AutoEncoder": "autoencoder", "Certificate": "certificate",
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
-    "EigenResult": "eigen", "FastICA": "ica", "LinearDiscriminantAnalysis": "discriminant",
+    "EigenResult": "eigen", "FastICA": "ica", "LSI": "lsi", "LSIModel": "lsi_model",
+    "LinearDiscriminantAnalysis": "discriminant",
     "LinearModel": "models", "Moments": "statistics", "NetworkModel": "network_model",
     "PCA": "pca", "Projector": "_serve", "SingularModel": "singular_model",
     "SolverInfo": "eigen", "Subspace": "subspace", "TruncatedSVD": "truncated_svd",

@@ -1,4 +1,4 @@
-"""The command ``fastdr``: fit, transform, reconstruct, info and demo."""
+"""The command ``fastdr``: fit, transform, reconstruct, info, search and demo."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ class Solver(StrEnum):
     svd = "svd"
 
 
+class Weighting(StrEnum):
+    """How counts of words are weighted."""
+
+    tfidf = "tfidf"
+    log_entropy = "log-entropy"
+    none = "none"
+
+
 if typer is not None:
     _FORMATS = ".npy, .npz, .csv, .csv.gz or .parquet"
     Rows = Annotated[Path, typer.Argument(metavar="INPUT", help=f"Rows: {_FORMATS}.")]
@@ -69,6 +77,11 @@ def fit(source: Rows,
         standardize: Annotated[bool, typer.Option(
             "--standardize", help="Divide each column by its standard deviation.")] = False,
         solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
+        text: Annotated[bool, typer.Option(
+            "--text", help="INPUT has texts: a line each (.txt), or JSON with \"text\" and perhaps "
+            "\"title\" (.jsonl). Makes an index for `search`.")] = False,
+        weighting: Annotated[Weighting, typer.Option(help="Of words, with --text.")]
+        = Weighting.tfidf,
         member: Member = None, threads: Threads = None, progress: Progress = None,
         as_json: AsJson = False) -> None:
     """Fit a principal component analysis to the rows of INPUT."""
@@ -78,6 +91,9 @@ def fit(source: Rows,
     kept = _parse_components(components)
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"{output}: no such directory: {output.resolve().parent}.")
+    if text:
+        _fit_text(source, output, kept, weighting, as_json)
+        return
     rows = open_source(source, member=member)
     start = time.perf_counter()
     estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
@@ -95,6 +111,47 @@ def fit(source: Rows,
                f"({model.report.get('method', solver.value)})\n")
     typer.echo(_variance_table(model, TABLE_ROWS))
     typer.echo(f"\nmodel written to {output}")
+
+
+def _fit_text(source: Path, output: Path, components: Any, weighting: Weighting, as_json: bool
+              ) -> None:
+    """Index the texts of a file."""
+    from fastdr.documents import index_documents
+
+    if components is not None and not isinstance(components, int):
+        raise typer.BadParameter("with --text it is a whole number.", param_hint="--components")
+    start = time.perf_counter()
+    model = index_documents(source, components,
+                            None if weighting == Weighting.none else weighting.value).model_
+    seconds = time.perf_counter() - start
+    model.save(output)
+    documents, axes = model.documents.shape
+    if as_json:
+        _print_json({"model": str(output), "seconds": round(seconds, 3), "documents": documents,
+                     "terms": len(model.term_weights), "components": axes,
+                     "singular_values": model.singular_values.tolist()})
+        return
+    typer.echo(f"{_count(documents, 'document')}, {_count(len(model.term_weights), 'term')}, "
+               f"{_count(axes, 'component')} in {seconds:.2f} s\n\nindex written to {output}")
+
+
+def search(model: Annotated[Path, typer.Argument(metavar="INDEX",
+                                                 help="Index that `fit --text` wrote.")],
+           text: Annotated[str, typer.Argument(metavar="QUERY", help="Words to look for.")],
+           top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many to show.")] = 10,
+           threads: Threads = None, as_json: AsJson = False) -> None:
+    """Find the documents of an index that are nearest to QUERY by meaning."""
+    from fastdr.documents import search as find
+
+    set_num_threads(threads)
+    hits = find(model, text, top)
+    if as_json:
+        _print_json({"query": text, "hits": hits})
+        return
+    if not hits:
+        typer.echo("no word of the query is in the index")
+    for hit in hits:
+        typer.echo(f"{hit['cosine']:6.3f}  {hit['document'] + 1:>7}  {hit.get('title', '')}")
 
 
 def transform(model: Model, source: Rows, output: Output, member: Member = None,
@@ -382,7 +439,7 @@ def application() -> typer.Typer:
             help="Print the version and exit.")] = False) -> None:
         """Principal components of files of any size."""
 
-    for command in (fit, transform, reconstruct, info, demo):
+    for command in (fit, transform, reconstruct, info, search, demo):
         app.command()(_reported(command))
     return app
 

@@ -59,7 +59,7 @@ class Model(Protocol):
     @property
     def n_outputs(self) -> int: ...  # noqa: D102
 
-    def transform(self, X: ArrayLike) -> AnyArray: ...  # noqa: D102
+    def transform(self, X: Any) -> AnyArray: ...  # noqa: D102
 
     def inverse_transform(self, Z: ArrayLike) -> AnyArray: ...  # noqa: D102
 
@@ -111,13 +111,13 @@ class ModelEstimator(
 
     def _scores(self, source: Source) -> AnyArray:
         if isinstance(source, SparseSource):
-            return self.model_.transform(source)  # type: ignore[arg-type]
+            return self.model_.transform(source)
         if not isinstance(source, ArraySource):
             raise TypeError("fit_transform needs an array; fit the source, then transform its "
                             "blocks.")
         return self.model_.transform(source.array)
 
-    def transform(self, X: ArrayLike) -> AnyArray:
+    def transform(self, X: Any) -> AnyArray:
         """Return the scores of rows (n, d) as (n, n_components), in the working dtype of `X`.
 
         Raises NotFittedError before ``fit``, ValueError for a wrong number of features or NaN.

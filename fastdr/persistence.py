@@ -34,7 +34,7 @@ def save(model: Model, path: str | PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : LinearModel, DiscriminantModel, UnmixingModel, NetworkModel or SingularModel
+    model : LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel or LSIModel
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
 
@@ -76,7 +76,7 @@ def load(path: str | PathLike[str]) -> Model:
 
     Returns
     -------
-    LinearModel, DiscriminantModel, UnmixingModel, NetworkModel or SingularModel
+    LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel or LSIModel
         Its arrays are read-only views of the mapped file.
 
     Raises
