@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fastdr.ica import FastICA as FastICA
     from fastdr.incremental import IncrementalPCA as IncrementalPCA
     from fastdr.inputs import open_rows as open_rows
+    from fastdr.lsi import LSI as LSI
+    from fastdr.lsi_model import LSIModel as LSIModel
     from fastdr.models import LinearModel as LinearModel
     from fastdr.network_model import NetworkModel as NetworkModel
     from fastdr.operators import project as project
@@ -56,10 +58,11 @@ _HOME = {
     "AccuracyWarning": "validation", "AutoEncoder": "autoencoder", "Certificate": "certificate",
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
     "Drift": "drift", "EigenResult": "eigen", "FastICA": "ica", "IncrementalPCA": "incremental",
-    "LinearDiscriminantAnalysis": "discriminant", "LinearModel": "models", "Moments": "statistics",
-    "NetworkModel": "network_model", "PCA": "pca", "Plan": "plan", "Projector": "_serve",
-    "SVDResult": "singular", "SingularModel": "singular_model", "SolverInfo": "eigen",
-    "Subspace": "subspace", "TruncatedSVD": "truncated_svd",
+    "LSI": "lsi", "LSIModel": "lsi_model", "LinearDiscriminantAnalysis": "discriminant",
+    "LinearModel": "models", "Moments": "statistics", "NetworkModel": "network_model",
+    "PCA": "pca", "Plan": "plan", "Projector": "_serve", "SVDResult": "singular",
+    "SingularModel": "singular_model", "SolverInfo": "eigen", "Subspace": "subspace",
+    "TruncatedSVD": "truncated_svd",
     "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "statistics",
     "eigsh": "eigen", "svds": "singular",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",

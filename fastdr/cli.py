@@ -1,4 +1,4 @@
-"""The command ``fastdr``: fit, plan, transform, reconstruct, info, plot and demo."""
+"""The command ``fastdr``: fit, plan, transform, reconstruct, info, plot, search and demo."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import numpy as np
 from fastdr import __version__
 from fastdr.checkpoints import CheckpointedSource, origin_of
 from fastdr.cli_plot import check_columns, faults_at_rows, plot
+from fastdr.cli_text import Weighting, fit_text, search
 from fastdr.dimension import RULES
 from fastdr.inputs import as_bytes, open_rows
 from fastdr.models import LinearModel
@@ -86,6 +87,11 @@ def fit(source: Rows,
         standardize: Annotated[bool, typer.Option(
             "--standardize", help="Divide each column by its standard deviation.")] = False,
         solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
+        text: Annotated[bool, typer.Option(
+            "--text", help="INPUT has texts: a line each (.txt), or JSON with \"text\" and perhaps "
+            "\"title\" (.jsonl). Makes an index for `search`.")] = False,
+        weighting: Annotated[Weighting, typer.Option(help="Of words, with --text.")]
+        = Weighting.tfidf,
         member: Member = None, columns: Columns = None, memory: Memory = None,
         checkpoint: Annotated[float, typer.Option(
             metavar="SECONDS", help="Save the state of a long fit beside OUTPUT so often; the "
@@ -99,6 +105,9 @@ def fit(source: Rows,
     kept = _parse_components(components)
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"{output}: no such directory: {output.resolve().parent}.")
+    if text:
+        fit_text(source, output, kept, weighting, as_json)
+        return
     rows = _opened(source, member, columns, memory)
     start = time.perf_counter()
     estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
@@ -370,7 +379,7 @@ def application() -> typer.Typer:
             help="Print the version and exit.")] = False) -> None:
         """Principal components of files of any size."""
 
-    for command in (fit, plan, transform, reconstruct, info, plot, demo):
+    for command in (fit, plan, transform, reconstruct, info, plot, search, demo):
         app.command()(_reported(command))
     return app
 

@@ -63,7 +63,7 @@ class Model(Protocol):
     @property
     def n_outputs(self) -> int: ...  # noqa: D102
 
-    def transform(self, X: ArrayLike) -> AnyArray: ...  # noqa: D102
+    def transform(self, X: Any) -> AnyArray: ...  # noqa: D102
 
     def inverse_transform(self, Z: ArrayLike) -> AnyArray: ...  # noqa: D102
 
@@ -116,13 +116,13 @@ class ModelEstimator(
             raise TypeError("fit_transform reads the rows twice, but these can be read once only.")
         source = self._fit_rows(given, sample_weight)
         if isinstance(source, SparseSource):
-            return self.model_.transform(source)  # type: ignore[arg-type]
+            return self.model_.transform(source)
         if isinstance(source, ArraySource):
             return self.model_.transform(source.array)
         scores: AnyArray = self._scores(source)
         return scores
 
-    def transform(self, X: ArrayLike) -> AnyArray:
+    def transform(self, X: Any) -> AnyArray:
         """Return the scores of rows (n, d) as (n, n_components), in the working dtype of `X`.
 
         Rows may come from wherever ``fit`` takes them; Dask collections give Dask collections,

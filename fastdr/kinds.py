@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastdr.discriminant_model import DiscriminantModel
+from fastdr.lsi_model import LSIModel
 from fastdr.models import LinearModel
 from fastdr.network_model import NetworkModel
 from fastdr.singular_model import SingularModel
@@ -18,7 +19,7 @@ from fastdr.unmixing_model import UnmixingModel
 from fastdr.validation import AnyArray
 
 Model = (LinearModel | DiscriminantModel | UnmixingModel | NetworkModel | SingularModel
-         | Moments)
+         | LSIModel | Moments)
 Entries = Mapping[str, Any]
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
@@ -173,6 +174,26 @@ def _singular_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[st
     return {"count": count, "total_deviation": deviation}
 
 
+def _index_entries(model: LSIModel) -> dict[str, Any]:
+    return {"weighting": model.weighting, "bound": float(model.bound).hex(),
+            "left_out": float(model.left_out).hex(), "tokens": dict(model.tokens),
+            "titles": None if model.titles is None else list(model.titles)}
+
+
+def _index_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    numbers = {name: float.fromhex(header[name]) for name in ("bound", "left_out")}
+    if not all(0 <= number < math.inf for number in numbers.values()):
+        raise ValueError(f"bounds {numbers} must be finite and not negative.")
+    titles, tokens = header["titles"], header["tokens"]
+    if titles is not None and not (isinstance(titles, list)
+                                   and all(isinstance(title, str) for title in titles)):
+        raise ValueError("titles must be a list of strings.")
+    if not isinstance(tokens, dict):
+        raise ValueError("tokens must be an object.")
+    return {**numbers, "weighting": header["weighting"], "tokens": tokens,
+            "titles": None if titles is None else tuple(titles)}
+
+
 def _count(value: Any, name: str) -> int:
     if type(value) is not int or abs(value) > 1 << 62:
         raise ValueError(f"{name}={value!r} is not a whole number.")
@@ -193,4 +214,6 @@ KINDS = {
                     described=False),
     "SingularModel": Kind(SingularModel, ("components", "singular_values", "deviations"), (),
                           _singular_entries, _singular_fields, over="components"),
+    "LSIModel": Kind(LSIModel, ("components", "singular_values", "documents", "term_weights"), (),
+                     _index_entries, _index_fields, over="components"),
 }

@@ -37,8 +37,8 @@ def save(model: Model, path: str | PathLike[str],
 
     Parameters
     ----------
-    model : LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel or
-        Moments
+    model : LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel,
+        LSIModel or Moments
     path : str or path
         By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
     report : mapping of plain values, optional
@@ -83,8 +83,8 @@ def load(path: str | PathLike[str]) -> Model:
 
     Returns
     -------
-    LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel or
-        Moments
+    LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel,
+        LSIModel or Moments
         Its arrays are read-only views of the mapped file.
 
     Raises

@@ -25,7 +25,6 @@ SMALL = 1 << 16  # stored entries that stay on the calling thread
 PARTS = 16  # at most, where each part has a result of its own
 PER_PART = 32  # stored entries a column from which such a part is worth its memory
 OFFSET = 16.0  # squared ratio of mean and deviation from which a full column is centred itself
-SAFE = 60  # binary exponents that squares in float32 may reach
 FAR = 460  # the same in float64, with room for sums
 Entries = tuple[AnyArray, AnyArray, AnyArray]
 

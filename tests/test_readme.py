@@ -2,6 +2,7 @@
 
 import doctest
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +47,12 @@ def test_shown_commands_work(tmp_path, monkeypatch):
     Path("parts").mkdir()
     with open_sink("parts/1.parquet", ["height", "depth", "width"]) as sink:
         sink.write(X[:, :3])
+    Path("docs.txt").write_text("real estate, houses\nhouses of brick\ngoals in a match\n")
     lines = [line for text in blocks("bash") for line in text.splitlines()
              if re.match(r"fastdr (?!demo)", line)]
     assert len(lines) >= 4
     for line in lines:
-        command = line.partition("  #")[0].split()[1:]
+        command = shlex.split(line.partition("  #")[0])[1:]
         outcome = testing.CliRunner().invoke(application(), command)
         assert outcome.exit_code == 0, f"{line}\n{outcome.output}"
 

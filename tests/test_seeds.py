@@ -1,4 +1,4 @@
-"""The worked examples of the lecture notes this library grew from, S1 to S18, by number."""
+"""The worked examples of the lecture notes this library grew from, by number."""
 
 import numpy as np
 import pytest
@@ -234,3 +234,56 @@ def test_s18_images_of_2500_pixels_and_fewer_pictures(digits, solver):
     np.testing.assert_allclose(model.components_, signs_fixed(axes[:30]), atol=1e-8)
     left = (sizes[30:] ** 2).sum()
     assert model.reconstruction_error(images) * 120 == pytest.approx(left, rel=1e-10)
+
+
+HOUSES = [
+    "real estate agents list houses of three bedrooms",
+    "real estate: houses for a single family",
+    "houses with three bedrooms and a garden",
+    "three bedrooms for a single family near a school",
+    "single family homes with three bedrooms",
+    "the team won the match by two goals",
+    "a late goal decided the match",
+    "fans of the team sang during the match",
+]
+
+
+def test_s19_a_query_finds_documents_that_share_no_word_with_it():
+    """"real estate" means houses, which have bedrooms, which single families want."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    words = CountVectorizer().fit(HOUSES)
+    asked = words.transform(["real estate"]).toarray()[0]
+    shared = words.transform(HOUSES).toarray() @ asked
+    lsi = fastdr.LSI(2, vectorizer=CountVectorizer(stop_words="english")).fit(HOUSES)
+    cosines = lsi.similarities(["real estate"])[0]
+    about = [3, 4]  # three bedrooms, single family
+    assert not shared[about].any()
+    assert (cosines[about] > 0.9).all()
+    assert (cosines[5:] < 0.2).all()
+    found = [hit.document for hit in lsi.query("real estate", top=5)]
+    assert sorted(found) == [0, 1, 2, 3, 4]
+    query = [hit.document for hit in lsi.query("single family", top=5)]
+    assert sorted(query) == [0, 1, 2, 3, 4]
+
+
+def test_s24_many_sparse_rows_and_columns_are_never_made_dense():
+    """Its dense copy would have 160 GB, a matrix of its features by features 320 GB."""
+    import tracemalloc
+
+    from scipy.sparse import csr_array
+
+    rng = np.random.default_rng(0)
+    rows, features, each = 100_000, 200_000, 3
+    columns = np.sort(rng.integers(0, 1000, (rows, each)) * 200 + [0, 1, 2], axis=1)
+    X = csr_array((np.ones(rows * each), columns.ravel(), np.arange(0, rows * each + 1, each)),
+                  shape=(rows, features))
+    fastdr.TruncatedSVD(2).fit(X[:100, :1000])  # compiled
+    tracemalloc.start()
+    svd = fastdr.TruncatedSVD(2, tol=1e-4).fit(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 600e6
+    assert_orthonormal(svd.components_)
+    scores = X @ svd.components_.T
+    np.testing.assert_allclose(np.linalg.norm(scores, axis=0), svd.singular_values_, rtol=1e-12)

@@ -1,0 +1,72 @@
+"""The commands for texts: what ``fastdr fit --text`` does, and ``fastdr search``."""
+
+from __future__ import annotations
+
+import json
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastdr.threads import set_num_threads
+
+try:
+    import typer
+except ModuleNotFoundError:  # cli.main() says how to install it
+    typer = None  # type: ignore[assignment]
+
+
+class Weighting(StrEnum):
+    """How counts of words are weighted."""
+
+    tfidf = "tfidf"
+    log_entropy = "log-entropy"
+    none = "none"
+
+
+def fit_text(source: Path, output: Path, components: Any, weighting: Weighting, as_json: bool
+             ) -> None:
+    """Index the texts of a file."""
+    from fastdr.documents import index_documents
+
+    if components is not None and not isinstance(components, int):
+        raise typer.BadParameter("with --text it is a whole number.", param_hint="--components")
+    start = time.perf_counter()
+    model = index_documents(source, components,
+                            None if weighting == Weighting.none else weighting.value).model_
+    seconds = time.perf_counter() - start
+    model.save(output)
+    documents, axes = model.documents.shape
+    terms = len(model.term_weights)
+    if as_json:
+        typer.echo(json.dumps({
+            "model": str(output), "seconds": round(seconds, 3), "documents": documents,
+            "terms": terms, "components": axes,
+            "singular_values": model.singular_values.tolist()}, allow_nan=False))
+        return
+    counts = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in (
+        (documents, "document"), (terms, "term"), (axes, "component")))
+    typer.echo(f"{counts} in {seconds:.2f} s\n\nindex written to {output}")
+
+
+def search(index: Annotated[Path, typer.Argument(
+               metavar="INDEX", help="Index that `fit --text` wrote.")],
+           query: Annotated[str, typer.Argument(metavar="QUERY", help="Words to look for.")],
+           top: Annotated[int, typer.Option(
+               "--top", "-n", min=1, help="How many to show.")] = 10,
+           threads: Annotated[int | None, typer.Option(
+               min=1, help="Threads; default: all CPUs.")] = None,
+           as_json: Annotated[bool, typer.Option(
+               "--json", help="Print one JSON object instead.")] = False) -> None:
+    """Find the documents of an index that are nearest to QUERY by meaning."""
+    from fastdr.documents import search as find
+
+    set_num_threads(threads)
+    hits = find(index, query, top)
+    if as_json:
+        typer.echo(json.dumps({"query": query, "hits": hits}, allow_nan=False))
+        return
+    if not hits:
+        typer.echo("no word of the query is in the index")
+    for hit in hits:
+        typer.echo(f"{hit['cosine']:6.3f}  {hit['document'] + 1:>7}  {hit.get('title', '')}")

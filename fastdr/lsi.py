@@ -1,0 +1,377 @@
+"""Latent semantic indexing: documents, queries and terms on common axes, found by meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.random import RandomState
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.utils.validation import check_is_fitted
+
+from fastdr.estimator import Report
+from fastdr.lsi_model import WEIGHTINGS, LSIModel, as_counts, term_weights, weighed
+from fastdr.persistence import load
+from fastdr.truncated_svd import TruncatedSVD
+from fastdr.validation import AnyArray, FloatArray, check_values, is_sparse, whole
+
+EPS = float(np.finfo(np.float64).eps)
+UNNAMED = ("this index was fitted to counts without names of terms, so texts cannot be read; fit "
+           "with terms=, or pass counts.")
+TITLE = 200  # characters of a text that are kept as its title
+
+
+class Hit(NamedTuple):
+    """A document that was found: its number in the index and its cosine to what was asked.
+
+    Examples
+    --------
+    >>> Hit(4, 0.5).document
+    4
+    """
+
+    document: int
+    cosine: float
+
+
+class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Latent semantic indexing: texts, or counts of terms, on axes of terms that go together.
+
+    Documents that share no word are near each other if their words occur together elsewhere.
+
+    Parameters
+    ----------
+    n_components : int, default 100
+        Axes to keep; no more than the rank of the documents are.
+    weighting : {"tfidf", "log-entropy", None}, default "tfidf"
+        "tfidf": counts times ln((1 + n) / (1 + df)) + 1, rows of length 1; "log-entropy":
+        log2(1 + count) times 1 + sum p ln p / ln n (Dumais 1991); None: counts as they are.
+    vectorizer : CountVectorizer, optional
+        How texts are cut into terms, an unfitted one of scikit-learn; the default takes words of
+        two letters or more in lower case. A file keeps its parameters if they are plain values.
+    tol : float, default 0
+        As of `TruncatedSVD`.
+    random_state : int, RandomState or None, default None
+        Of the iteration's start; None means 0.
+
+    Attributes
+    ----------
+    components_ : (k, d) float64, orthonormal rows, axes of terms.
+    singular_values_ : (k,) float64, descending.
+    documents_ : (n, k) float64, fitted documents on the axes, U diag(singular_values).
+    terms_ : (d,) array of str, or None if counts without names were fitted.
+    bound_ : float, how far squares of singular values may lie below those of all documents: 0
+        after `fit`, more after each `add` that left something out.
+    report_ : dict that prints as a table.
+    model_ : LSIModel, the frozen fitted state.
+
+    Notes
+    -----
+    Deerwester et al. (1990). Cost of `TruncatedSVD`; a query costs O(n k), one read of the
+    documents on the axes, in as many chunks as threads take.
+
+    Examples
+    --------
+    >>> texts = ["real estate agency", "estate agency with three bedrooms",
+    ...          "three bedrooms and a garden", "goals in the match", "the match of the season"]
+    >>> lsi = LSI(2).fit(texts)
+    >>> sorted(hit.document for hit in lsi.query("real estate", top=3))   # 2 has neither word
+    [0, 1, 2]
+    """
+
+    model_: LSIModel
+
+    def __init__(self, n_components: int = 100, weighting: str | None = "tfidf", *,
+                 vectorizer: CountVectorizer | None = None, tol: float = 0.0,
+                 random_state: int | RandomState | None = None) -> None:
+        self.n_components = n_components
+        self.weighting = weighting
+        self.vectorizer = vectorizer
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, documents: Any, y: Any = None, *, terms: Sequence[str] | None = None,
+            titles: Sequence[str] | None = None) -> Self:
+        """Fit to texts or counts.
+
+        Parameters
+        ----------
+        documents : iterable of str, or (n, d) matrix of counts, sparse or dense
+        y : ignored
+        terms : (d,) names of the columns of counts, optional
+        titles : (n,) what to call the documents; the beginning of each text if None.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            No documents, none with a term, counts that are negative, NaN or infinite, names that
+            do not fit; the fitted state is unchanged.
+        TypeError
+            `documents` is one text, or neither texts nor numbers.
+        """
+        self._check_parameters()
+        counts, names, texts = self._read(documents)
+        if texts is None and terms is not None:
+            names = tuple(map(str, terms))
+        elif terms is not None:
+            raise ValueError("terms are names of columns of counts; texts bring their own.")
+        rows = as_counts(counts, self.weighting)
+        weights = term_weights(rows, self.weighting, rows.shape[0])
+        matrix = weighed(rows, weights, self.weighting)
+        if not matrix.data.any():
+            raise ValueError("no document has a term of positive weight: the matrix is zero, so "
+                             "there are no axes.")
+        wanted = min(self.n_components, *matrix.shape)
+        svd = TruncatedSVD(wanted, tol=self.tol, random_state=self.random_state).fit(matrix)
+        self.model_ = self._model(svd, matrix, weights, names, _titles(titles, texts))
+        return self
+
+    def _model(self, svd: TruncatedSVD, matrix: csr_array, weights: FloatArray,
+               names: tuple[str, ...] | None, titles: tuple[str, ...] | None) -> LSIModel:
+        values, report = svd.singular_values_, dict(svd.report_)
+        rank = int(np.count_nonzero(values > max(matrix.shape) * EPS * values[0]))
+        total = report["frobenius_norm"]**2
+        rest = max(0.0, total - float((values[:rank]**2).sum()))
+        if rank == min(matrix.shape) or rest <= 4 * len(values) * EPS * total:
+            rest = 0.0
+        report.update(weighting=str(self.weighting), components=rank)
+        return LSIModel(
+            svd.components_[:rank], values[:rank], svd.transform(matrix)[:, :rank], weights,
+            self.weighting, 0.0, min(rest, float(values[rank - 1])**2), names, titles,
+            _plain_parameters(self.vectorizer), report)
+
+    def transform(self, documents: Any, scaled: bool = False) -> FloatArray:
+        """Return documents on the axes, (m, k): weighted counts times components' (folding-in).
+
+        Fitted documents land on their row of ``documents_``; unknown words count for nothing.
+        `scaled` divides by the singular values. Raises NotFittedError before ``fit``.
+        """
+        check_is_fitted(self)
+        return self.model_.transform(self._counts(documents), scaled)
+
+    def similarities(self, documents: Any) -> FloatArray:
+        """Return signed cosines (m, n) of documents to the fitted ones; 0 for empty ones."""
+        return self.model_.similarities(self.transform(documents))
+
+    def query(self, text: Any, top: int = 10) -> list[Hit]:
+        """Return the `top` documents of largest cosine to a text, descending.
+
+        A text without a known word finds nothing: the list is empty. A row of counts (1, d) is
+        taken too. Raises NotFittedError before ``fit``.
+        """
+        return self._hits(self.transform([text] if isinstance(text, str) else text), top)
+
+    def similar(self, document: int, top: int = 10) -> list[Hit]:
+        """Return the `top` other documents nearest to a fitted one, given by its number."""
+        check_is_fitted(self)
+        count = len(self.model_.documents)
+        if not whole(document, 0) or document >= count:
+            raise ValueError(f"document={document!r} is not the number of a document, 0 to "
+                             f"{count - 1}.")
+        hits = self._hits(self.model_.documents[document:document + 1], top + 1)
+        return [hit for hit in hits if hit.document != document][:top]
+
+    def terms(self, component: int, top: int = 10) -> list[tuple[str, float]]:
+        """Return the `top` terms of largest weight on an axis, with their signed weights."""
+        check_is_fitted(self)
+        count = len(self.model_.components)
+        if not whole(component, 0) or component >= count:
+            raise ValueError(f"component={component!r} is not the number of an axis, 0 to "
+                             f"{count - 1}.")
+        axis, names = self.model_.components[component], self.model_.feature_names
+        order = np.argsort(-np.abs(axis), kind="stable")[:top]
+        return [(names[term] if names else f"x{term}", float(axis[term])) for term in order]
+
+    def add(self, documents: Any, *, terms: Sequence[str] = (), titles: Sequence[str] | None = None,
+            decay: float = 1.0) -> Self:
+        """Add documents, with new terms if they have some; the axes move (Zha & Simon 1999).
+
+        Known terms keep their weights. ``bound_`` grows by what the update leaves out.
+
+        Parameters
+        ----------
+        documents : as for `fit`; counts may have more columns, which are new terms.
+        terms : names of new columns of counts.
+        titles : names of the documents.
+        decay : float, default 1
+            What the documents so far are multiplied by, in (0, 1].
+
+        Raises
+        ------
+        ValueError
+            As for `fit`; the fitted state is unchanged.
+        """
+        check_is_fitted(self)
+        if not 0 < decay <= 1:
+            raise ValueError(f"decay={decay!r} is not allowed; it must be above 0 and at most 1.")
+        known, model, fresh = self._known(), self.model_, tuple(map(str, terms))
+        texts = _texts(documents)
+        if known is None and texts is not None:
+            raise TypeError(UNNAMED)
+        counts, names, texts = self._read(documents if texts is None else texts, known)
+        if known is not None and names is not None:
+            if names[:len(known)] != known:
+                raise ValueError("the columns of documents must begin with the terms of the index, "
+                                 "in their order.")
+            fresh = names[len(known):]
+        if known is not None and len(known) + len(fresh) != counts.shape[1]:
+            raise ValueError(f"documents have {counts.shape[1]} terms, of which the index names "
+                             f"{len(known)}; terms= has {len(fresh)} new names.")
+        given = _titles(titles, texts) or tuple("" for _ in range(counts.shape[0]))
+        self.model_ = model.added(counts, fresh, given, float(decay), self.n_components)
+        return self
+
+    def _check_parameters(self) -> None:
+        check_values(vars(self), {
+            "n_components": (whole(self.n_components, 1), "an integer of at least 1"),
+            "weighting": (self.weighting in WEIGHTINGS, "'tfidf', 'log-entropy' or None"),
+            "vectorizer": (self.vectorizer is None or (
+                isinstance(self.vectorizer, CountVectorizer)
+                and not isinstance(self.vectorizer, TfidfVectorizer)),
+                "a CountVectorizer of scikit-learn or None"),
+        })
+
+    def _hits(self, placed: FloatArray, top: int) -> list[Hit]:
+        if not whole(top, 1):
+            raise ValueError(f"top={top!r} is not allowed; it must be an integer of at least 1.")
+        if not placed.any():
+            return []
+        indices, cosines = self.model_.nearest(placed[:1], top)
+        return [Hit(int(index), float(cosine))
+                for index, cosine in zip(indices[0], cosines[0], strict=True)]
+
+    def _known(self) -> tuple[str, ...] | None:
+        return self.model_.feature_names
+
+    def _counts(self, documents: Any) -> Any:
+        """Return counts of the known terms."""
+        texts = _texts(documents)
+        if texts is None:
+            return documents
+        known = self._known()
+        if known is None:
+            raise TypeError(UNNAMED)
+        return self._cutter().set_params(vocabulary=known).transform(texts)
+
+    def _read(self, documents: Any, known: tuple[str, ...] | None = None
+              ) -> tuple[Any, tuple[str, ...] | None, list[str] | None]:
+        """Return counts, terms (known ones first) and texts, None if counts were given."""
+        texts = _texts(documents)
+        if texts is None:
+            if not (is_sparse(documents) or np.ndim(documents) == 2):
+                raise TypeError(f"documents is {type(documents).__name__}; expected texts, or a "
+                                "matrix of counts.")
+            names = getattr(documents, "columns", None)
+            return documents, None if names is None else tuple(map(str, names)), None
+        if not texts:
+            raise ValueError("there are no documents; give at least one text.")
+        cutter = self._cutter()
+        if known is None:
+            counts = cutter.fit_transform(texts)
+            return counts, tuple(map(str, cutter.get_feature_names_out())), texts
+        names = known
+        if cutter.vocabulary is None:
+            analyse = cutter.build_analyzer()
+            names = (*known, *sorted({term for text in texts for term in analyse(text)}
+                                     - set(known)))
+        return cutter.set_params(vocabulary=names).transform(texts), names, texts
+
+    def _cutter(self) -> CountVectorizer:
+        return CountVectorizer() if self.vectorizer is None else clone(self.vectorizer)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Return an LSI with the index that ``model_.save`` wrote; documents are mapped, not read.
+
+        Raises ValueError if the file holds another kind of model.
+        """
+        model = load(path)
+        if not isinstance(model, LSIModel):
+            raise ValueError(f"{path} holds a {type(model).__name__}, which has no documents to "
+                             "search; fit texts to get one.")
+        cutter = CountVectorizer(**_parameters(model.tokens)) if model.tokens else None
+        self = cls(max(1, len(model.components)), model.weighting, vectorizer=cutter)
+        self.model_ = model
+        return self
+
+    @property
+    def components_(self) -> FloatArray:
+        """Axes of terms, (k, d) orthonormal rows."""
+        return self.model_.components
+
+    @property
+    def singular_values_(self) -> FloatArray:
+        """Singular values, (k,), descending."""
+        return self.model_.singular_values
+
+    @property
+    def documents_(self) -> FloatArray:
+        """Fitted documents on the axes, (n, k)."""
+        return self.model_.documents
+
+    @property
+    def terms_(self) -> AnyArray | None:
+        """Terms, (d,) array of str, or None."""
+        known = self._known()
+        return None if known is None else np.array(known, dtype=object)
+
+    @property
+    def bound_(self) -> float:
+        """How far squares of singular values may lie below those of all documents."""
+        return self.model_.bound
+
+    @property
+    def report_(self) -> Report:
+        """How the fit went; prints as a table."""
+        return Report(self.model_.report)
+
+
+def _texts(documents: Any) -> list[str] | None:
+    """Return texts as a list, None for what is not texts."""
+    if isinstance(documents, str | bytes):
+        raise TypeError("documents is one text; give a list of texts.")
+    if is_sparse(documents) or not isinstance(documents, Iterable) or (
+            isinstance(documents, np.ndarray) and documents.dtype.kind not in "UTO"):
+        return None
+    if hasattr(documents, "iloc") and getattr(documents, "ndim", 1) == 2:  # a frame of counts
+        return None
+    items = list(documents)
+    if items and not isinstance(items[0], str):
+        return None
+    wrong = next((item for item in items if not isinstance(item, str)), None)
+    if wrong is not None:
+        raise TypeError(f"documents mixes texts and {type(wrong).__name__}; give texts only.")
+    return items
+
+
+def _titles(titles: Sequence[str] | None, texts: list[str] | None) -> tuple[str, ...] | None:
+    """Return the given titles, or the beginnings of texts."""
+    if titles is not None:
+        return tuple(map(str, titles))
+    if texts is None:
+        return None
+    return tuple(" ".join(text[:2 * TITLE].split())[:TITLE] for text in texts)
+
+
+def _plain_parameters(vectorizer: CountVectorizer | None) -> dict[str, Any]:
+    """Return the parameters that differ from scikit-learn's defaults."""
+    if vectorizer is None:
+        return {}
+    usual = CountVectorizer().get_params()
+    return {name: list(value) if isinstance(value, tuple) else value
+            for name, value in vectorizer.get_params().items()
+            if value is not usual[name] and value != usual[name] and name != "vocabulary"}
+
+
+def _parameters(tokens: Any) -> dict[str, Any]:
+    """Return parameters of a vectorizer from those in a file."""
+    return {name: tuple(value) if name == "ngram_range" else value
+            for name, value in tokens.items()}
