@@ -42,6 +42,8 @@ REPLACED = {
     "IncrementalPCA": Entry("fastdr.incremental", "sklearn.decomposition", (
         "it is exact: batch_size only says how many sparse rows are made dense at a time",
         "batches may have fewer rows than components; n_components may change",)),
+    "TruncatedSVD": Entry("fastdr.truncated_svd", "sklearn.decomposition", (
+        "every algorithm finds the singular values to the tolerance, without a seed",)),
     "FastICA": Entry("fastdr.ica", "sklearn.decomposition", (
         "tol bounds the gradient at the answer and is 1e-7 if not given",
         "sources come in the order of the variance they add and with signs of their own",
@@ -75,7 +77,8 @@ def patch_sklearn(names: Iterable[str] | None = None) -> None:
     Parameters
     ----------
     names : iterable of str, optional
-        Of ``PCA``, ``IncrementalPCA``, ``FastICA``, ``LinearDiscriminantAnalysis``; all by default.
+        Of ``PCA``, ``IncrementalPCA``, ``TruncatedSVD``, ``FastICA`` and
+        ``LinearDiscriminantAnalysis``; all by default.
 
     Raises
     ------

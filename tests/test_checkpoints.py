@@ -206,4 +206,4 @@ def test_the_command_reads_every_kind(rng, tmp_path, monkeypatch):
     refused = testing.CliRunner().invoke(application(), [
         "fit", "parts", "--columns", "p,q", "--memory", "100B", "-o", "m.fdr"])
     assert refused.exit_code == 1
-    assert "nothing fits in 100 bytes beyond the data" in refused.stderr
+    assert "memory=25 bytes are too few" in refused.stderr
