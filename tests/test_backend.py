@@ -303,7 +303,7 @@ def test_a_script_of_the_users_guide_prints_what_it_does_without_us(tmp_path):
 
     def run(*command):
         done = subprocess.run([sys.executable, *command, str(script), "--some", "argument"],
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=120, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done
 
@@ -324,9 +324,11 @@ def test_a_script_imports_its_neighbours_and_its_errors_are_seen(tmp_path):
         sys.exit(7)
     """))
     command = [sys.executable, "-m", "fastdr.backend"]
-    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
-    done = subprocess.run([*command, "absent.py"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "absent.py"], capture_output=True, text=True, timeout=60,
+                          cwd=tmp_path)
     assert done.returncode == 2
     assert "there is no file 'absent.py'" in done.stderr
 

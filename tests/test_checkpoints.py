@@ -132,7 +132,10 @@ def test_impossible_moments_are_refused(X, tmp_path, change, words):
 
 def started(*arguments):
     """Start the command and wait for its first checkpoint."""
-    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+    # Started in the background, we may ignore Ctrl-C and let our children inherit that.
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     for _ in range(60_000):
         if Path("m.fdr.checkpoint").exists():
             return process

@@ -232,7 +232,10 @@ def test_progress_goes_to_stderr_when_asked(X):
 
 def start(*arguments):
     """Start the command and wait until it has begun to write."""
-    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+    # Started in the background, we may ignore Ctrl-C and let our children inherit that.
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     for _ in range(6000):
         if list(Path().glob(".z.csv.*.part")):
             return process
