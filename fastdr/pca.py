@@ -119,7 +119,8 @@ class PCA(AxesEstimator):
     -----
     O(n d min(n, d)), or about 6 (k + 10) products with the covariance or the rows for few axes;
     memory of one or two min(n, d) squares or none, the axes and a block of rows. Results do not
-    depend on the number of threads where an iteration finds them.
+    depend on the number of threads where an iteration finds them. Sparse rows are never made
+    dense; of their variances those count as 0 that rounding of the covariance may have made.
 
     Examples
     --------
@@ -133,7 +134,6 @@ class PCA(AxesEstimator):
     """
 
     model_: LinearModel
-    _takes_sparse = True
 
     def __init__(self, n_components: Any = None, *, copy: bool = True,
                  whiten: bool | str = False, svd_solver: str = "auto", tol: float = 0.0,
@@ -158,6 +158,10 @@ class PCA(AxesEstimator):
         self.certificate = certificate
         self.max_memory = max_memory
         self.warm_start = warm_start
+
+    @property
+    def _takes_sparse(self) -> bool:
+        return ALIASES.get(self.svd_solver, self.svd_solver) != "svd"
 
     def _fitted(self, source: Source, weights: FloatArray | None) -> LinearModel:
         self._check_parameters()
@@ -186,9 +190,6 @@ class PCA(AxesEstimator):
     def _fitted_sparse(self, source: SparseSource, weights: FloatArray | None,
                        mean: FloatArray | None) -> LinearModel:
         """Find axes in products with what is stored; no row is ever centred by itself."""
-        if ALIASES.get(self.svd_solver, self.svd_solver) == "svd":
-            raise TypeError(f"svd_solver={self.svd_solver!r} factors dense rows; use 'auto', "
-                            "'lanczos' or 'lapack' for sparse ones, or pass X.toarray().")
         told, rows = centred_sparse(source, weights, mean, self.standardize)
         count = rows_meant(rows.count, weights, mean is not None)
         components, share = self._number(count, rows.mean.size)

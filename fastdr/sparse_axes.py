@@ -102,12 +102,22 @@ def spectrum_of(told: SparseMoments, centred: CentredRows, components: int,
             break
         count, how = min(2 * count, components), how | {"start": found.spectrum.vectors}
     solver = "lanczos" if found.columns else "lapack"
-    spectrum = replace(found.spectrum, solver=solver, columns=found.columns,
+    spectrum = replace(_certain(found.spectrum), solver=solver, columns=found.columns,
                        residual=found.residual if found.columns else None,
                        converged=found.converged)
     if share is None:
         return spectrum
-    return spectrum.first(fraction(values, total, centred.divisor, share))
+    return spectrum.first(fraction(spectrum.values, total, centred.divisor, share))
+
+
+def _certain(found: Spectrum) -> Spectrum:
+    """Count values that rounding of the scatter alone may have made as 0."""
+    real = int(np.count_nonzero(found.values > found.error))
+    if real >= found.rank:
+        return found
+    values = np.where(np.arange(len(found.values)) < real, found.values, 0.0)
+    return replace(found, values=values, rank=real,
+                   vectors=completed(found.vectors[:real], len(values)))
 
 
 def as_spectrum(found: Ritz, trace: float, components: int, bound: int, count: int, method: str

@@ -236,8 +236,8 @@ def state(model):
 
 @pytest.mark.parametrize("bad", [
     np.full((30, 4), np.nan), X[:0], np.ones((5, 4), complex), np.ones(4), X[:1],
-    scipy.sparse.csr_array(np.where(X > 0, np.nan, 0)), np.where(np.arange(120).reshape(30, 4) == 119, np.inf, X),
-    np.full((6, 9), np.nan)])
+    scipy.sparse.csr_array(np.where(X > 0, np.nan, 0)),
+    np.where(np.arange(120).reshape(30, 4) == 119, np.inf, X), np.full((6, 9), np.nan)])
 @pytest.mark.parametrize("solver", ["auto", "svd"])
 @pytest.mark.parametrize("standardize", [False, True])
 def test_a_failed_fit_leaves_the_fitted_state_as_it_was(bad, solver, standardize):
