@@ -1,19 +1,63 @@
-"""How many axes to keep, judged by their variances alone."""
+"""How many axes: what was asked for, and rules that judge by the variances alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from scipy.special import gammaln
 
-from fastdr.validation import FloatArray
+from fastdr.validation import FloatArray, whole
 
 RULES = ("mle", "gavish-donoho", "parallel")  # names that n_components may have
 TRIALS = 19  # so that noise passes for an axis once in 20 times
 EPS = float(np.finfo(np.float64).eps)
+
+
+def axes_asked_for(wanted: Any, count: int, features: int, solver: str = "lapack",
+                   iterated: bool = False) -> tuple[int, float | None]:
+    """Return how many axes to find at most, and the share of variance to reach or None.
+
+    `wanted` is an integer, a fraction, one of `RULES` or None; `solver` names the solver in
+    errors, and `iterated` says that it finds some axes only, at least one. Raises ValueError.
+
+    Examples
+    --------
+    >>> axes_asked_for(0.9, 10, 4), axes_asked_for(None, 10, 4)
+    ((4, 0.9), (4, None))
+    """
+    most = min(count, features)
+    if wanted is None:
+        return most - (solver == "arpack"), None
+    if isinstance(wanted, str) and wanted in RULES:
+        if iterated:
+            raise ValueError(f"n_components={wanted!r} cannot be a string with "
+                             f"svd_solver='{solver}'; use 'lapack' or 'svd'.")
+        if count < features and wanted == "mle":
+            raise ValueError("n_components='mle' is only supported if n_samples >= "
+                             f"n_features; got {count} and {features}.")
+        return most, None
+    if whole(wanted, 0):
+        least = int(iterated)
+        if not least <= wanted <= most:
+            raise ValueError(
+                f"n_components={wanted} must be between {least} and min(n_samples, "
+                f"n_features)={most} with svd_solver={solver!r}: the data have {count} "
+                f"samples and {features} features.")
+        if solver == "arpack" and wanted == most:
+            raise ValueError(
+                f"n_components={wanted} must be strictly less than min(n_samples, "
+                f"n_features)={most} with svd_solver='arpack'; 'lapack' finds all.")
+        return int(wanted), None
+    if isinstance(wanted, Real) and 0 < float(wanted) < 1:
+        return most, float(wanted)
+    raise ValueError(f"n_components={wanted!r} is not allowed; it must be an integer from 0 "
+                     f"to min(n_samples, n_features)={most}, a fraction strictly between 0 "
+                     f"and 1, {', '.join(map(repr, RULES))}, or None for all.")
 
 
 def fraction(values: FloatArray, total: float, divisor: float, share: float) -> int:

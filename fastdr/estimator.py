@@ -78,7 +78,11 @@ class ModelEstimator(
     """
 
     model_: Model
-    _takes_sparse = False  # whether `_fitted` and the model do
+
+    @property
+    def _takes_sparse(self) -> bool:
+        """Whether `_fitted` and the model do."""
+        return False
 
     def _fitted(self, source: Source, weights: FloatArray | None) -> Model:
         raise NotImplementedError

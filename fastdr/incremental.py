@@ -245,6 +245,7 @@ class IncrementalPCA(PCA):
             self.drift(self.drift_)
 
     _state: Stream | Window
+    _takes_sparse = False  # it makes them dense itself
 
     @cached_property
     def model_(self) -> LinearModel:  # type: ignore[override]

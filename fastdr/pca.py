@@ -16,13 +16,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastdr.axes_estimator import AxesEstimator, residual_bar, whitening
 from fastdr.centring import CentredRows, centred_rows, rows_meant
-from fastdr.dimension import RULES, TRIALS, fraction, gavish_donoho, minka, parallel
+from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
 from fastdr.estimator import with_progress
 from fastdr.inputs import as_bytes
 from fastdr.models import LinearModel, fix_signs, times_power
 from fastdr.plan import ITERATIVE, PROOF, Plan, Task, measured, plan
 from fastdr.solvers import Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, as_source
+from fastdr.sparse import SparseSource
+from fastdr.sparse_axes import centred_sparse, spectrum_of
 from fastdr.tall import signflipped
 from fastdr.topk import Iteration, iterative
 from fastdr.validation import (
@@ -34,6 +36,7 @@ from fastdr.validation import (
     working_dtype,
 )
 
+FULL = 1e-13  # tolerance that ARPACK's 0 stands for: as far as rounding lets
 ALIASES = {"full": "svd", "covariance_eigh": "lapack", "arpack": "lanczos"}
 SOLVERS = ("auto", "lapack", "svd", "lanczos", "power", "randomized", *ALIASES)
 
@@ -116,7 +119,8 @@ class PCA(AxesEstimator):
     -----
     O(n d min(n, d)), or about 6 (k + 10) products with the covariance or the rows for few axes;
     memory of one or two min(n, d) squares or none, the axes and a block of rows. Results do not
-    depend on the number of threads where an iteration finds them.
+    depend on the number of threads where an iteration finds them. Sparse rows are never made
+    dense; of their variances those count as 0 that rounding of the covariance may have made.
 
     Examples
     --------
@@ -155,6 +159,10 @@ class PCA(AxesEstimator):
         self.max_memory = max_memory
         self.warm_start = warm_start
 
+    @property
+    def _takes_sparse(self) -> bool:
+        return ALIASES.get(self.svd_solver, self.svd_solver) != "svd"
+
     def _fitted(self, source: Source, weights: FloatArray | None) -> LinearModel:
         self._check_parameters()
         size, features = source.shape
@@ -162,6 +170,8 @@ class PCA(AxesEstimator):
         if count is not None:
             self._number(count, features)  # refuse before the data are read
         mean = None if self.mean is None else as_vector(self.mean, features, "mean")
+        if isinstance(source, SparseSource):
+            return self._fitted_sparse(source, weights, mean)
         way = plan(self._task(source, weights), memory=self._most_memory())
         reading = source
         if self.progress and (size is None or size >= features):
@@ -174,11 +184,26 @@ class PCA(AxesEstimator):
         components, share = self._number(count, features)
         self._warn_constant(rows)
         found = self._chosen(rows, self._spectrum(rows, way, components, share), count)
-        if not found.converged:
-            warnings.warn(f"{found.solver} stopped after {found.columns} columns with a residual "
-                          f"of {found.residual:.1e} relative to the largest variance, which is "
-                          "more than tol; the variances are lower bounds. Use "
-                          "svd_solver='auto' or 'lanczos', or raise tol.", ConvergenceWarning, 4)
+        self._warn_unconverged(found)
+        return self._model(rows, found, way, count)
+
+    def _fitted_sparse(self, source: SparseSource, weights: FloatArray | None,
+                       mean: FloatArray | None) -> LinearModel:
+        """Find axes in products with what is stored; no row is ever centred by itself."""
+        told, rows = centred_sparse(source, weights, mean, self.standardize)
+        count = rows_meant(rows.count, weights, mean is not None)
+        components, share = self._number(count, rows.mean.size)
+        self._warn_constant(rows)
+        with residual_bar(self.progress, "lanczos") as callback:
+            found = spectrum_of(
+                told, rows, components, share, rng=self._generator(),
+                method="lapack" if self.svd_solver in ("lapack", "covariance_eigh") else "auto",
+                tol=self._tolerance(source), start=self._earlier(rows.mean.size),
+                callback=callback)
+        found = self._chosen(rows, found, count)
+        self._warn_unconverged(found)
+        way = Plan(found.solver, "rows", f"sparse rows; {source.stored} entries are stored",
+                   found.passes, found.columns, 0.0, 0, 0.0, False)
         return self._model(rows, found, way, count)
 
     def _task(self, source: Source, weights: FloatArray | None = None) -> Task:
@@ -217,7 +242,7 @@ class PCA(AxesEstimator):
             return (qr_svd if way.solver == "svd" else lapack)(rows, components, choose, prove)
         task = self._task(rows.source)
         with residual_bar(self.progress, way.solver) as callback:
-            how = Iteration(self._generator(), way.solver, float(self.tol), way.budget,
+            how = Iteration(self._generator(), way.solver, self._tolerance(rows.source), way.budget,
                             self._earlier(rows.mean.size), callback, prove, task.oversamples,
                             task.iterations)
             return iterative(rows, components, how, read=way.on == "rows", share=share)
@@ -228,6 +253,11 @@ class PCA(AxesEstimator):
         if isinstance(seed, RandomState):
             seed = int(seed.randint(2**31 - 1))
         return np.random.default_rng(0 if seed is None else seed)
+
+    def _tolerance(self, source: Source) -> float:
+        """Return what to iterate to; 0 leaves it to the iteration, but not for "arpack"."""
+        full = self.svd_solver == "arpack" and working_dtype(source.dtype) == np.float64
+        return float(self.tol) or FULL * full
 
     def _earlier(self, features: int) -> FloatArray | None:
         """Return the axes of the earlier fit, if they are to be begun with."""
@@ -307,34 +337,15 @@ class PCA(AxesEstimator):
 
     def _number(self, count: int, features: int) -> tuple[int, float | None]:
         """Return how many axes to find at most, and the share of variance to reach or None."""
-        wanted, solver, most = self.n_components, self.svd_solver, min(count, features)
-        if wanted is None:
-            return most - (solver == "arpack"), None
-        if isinstance(wanted, str) and wanted in RULES:
-            if ALIASES.get(solver, solver) in ITERATIVE:
-                raise ValueError(f"n_components={wanted!r} cannot be a string with "
-                                 f"svd_solver='{solver}'; use 'lapack' or 'svd'.")
-            if count < features and wanted == "mle":
-                raise ValueError("n_components='mle' is only supported if n_samples >= "
-                                 f"n_features; got {count} and {features}.")
-            return most, None
-        if whole(wanted, 0):
-            least = int(ALIASES.get(solver, solver) in ITERATIVE)
-            if not least <= wanted <= most:
-                raise ValueError(
-                    f"n_components={wanted} must be between {least} and min(n_samples, "
-                    f"n_features)={most} with svd_solver={solver!r}: the data have {count} "
-                    f"samples and {features} features.")
-            if solver == "arpack" and wanted == most:
-                raise ValueError(
-                    f"n_components={wanted} must be strictly less than min(n_samples, "
-                    f"n_features)={most} with svd_solver='arpack'; 'lapack' finds all.")
-            return int(wanted), None
-        if isinstance(wanted, Real) and 0 < float(wanted) < 1:
-            return most, float(wanted)
-        raise ValueError(f"n_components={wanted!r} is not allowed; it must be an integer from 0 "
-                         f"to min(n_samples, n_features)={most}, a fraction strictly between 0 "
-                         f"and 1, {', '.join(map(repr, RULES))}, or None for all.")
+        iterated = ALIASES.get(self.svd_solver, self.svd_solver) in ITERATIVE
+        return axes_asked_for(self.n_components, count, features, self.svd_solver, iterated)
+
+    def _warn_unconverged(self, found: Spectrum) -> None:
+        if not found.converged:
+            warnings.warn(f"{found.solver} stopped after {found.columns} columns with a residual "
+                          f"of {found.residual:.1e} relative to the largest variance, which is "
+                          "more than tol; the variances are lower bounds. Use "
+                          "svd_solver='auto' or 'lanczos', or raise tol.", ConvergenceWarning, 5)
 
     def _warn_constant(self, rows: CentredRows) -> None:
         constant = np.flatnonzero(rows.squares == 0)

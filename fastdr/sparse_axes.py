@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -11,16 +12,19 @@ from scipy.linalg import eigh
 
 from fastdr.actions import Action, MatrixAction
 from fastdr.bases import completed
+from fastdr.centring import CentredRows
 from fastdr.certificate import EPS, slack
+from fastdr.dimension import fraction
 from fastdr.lanczos import Callback, Ritz, lanczos, rounding
 from fastdr.solvers import Spectrum
-from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_gram
+from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_gram, sparse_moments
 from fastdr.validation import FloatArray, check_square, working_dtype
 
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
 SINGLE_TOL = 1e-6  # residual from which float32 arithmetic will do
 SHARP = {8: 1e-4, 4: 1e-3}  # the same relative to the smallest wanted eigenvalue
 SMALL, LARGE = 400, 2000  # features up to which the scatter is the faster, and may be
+FIRST = 16  # axes to seek first for a share of the variance
 MANY = 20  # one axis for so many features is work for LAPACK
 SINGLE_EXPONENT = 40  # of data whose squares are well inside float32
 SINGLE_OFFSET = 100.0  # squares of the means relative to those about them that float32 bears
@@ -70,6 +74,50 @@ def sparse_axes(rows: SparseSource, told: SparseMoments, components: int, *, rng
     return SparseAxes(replace(spectrum, passes=max(1, action.passes)), action.columns,
                       float(found.residuals.max(initial=0.0)) / (found.scale or 1.0),
                       found.converged)
+
+
+def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatArray | None,
+                   standardize: bool) -> tuple[SparseMoments, CentredRows]:
+    """Read sparse rows once for their moments; return these, and what a first pass says."""
+    told = sparse_moments(rows, weights, mean)
+    return told, CentredRows(
+        rows, weights, told.mean, told.squares, None, told.scale if standardize else None,
+        told.count, told.weight, told.divisor, len(rows) < rows.features, False, told.exponent)
+
+
+def spectrum_of(told: SparseMoments, centred: CentredRows, components: int,
+                share: float | None = None, **how: Any) -> Spectrum:
+    """Return axes of rows that `centred_sparse` read; `how` as for `sparse_axes`.
+
+    If their `share` of the variance is given instead of their number, twice as many are sought
+    until it is reached, so the fewest are found without a full decomposition.
+    """
+    rows, total = centred.source, centred.total
+    assert isinstance(rows, SparseSource)
+    count = components if share is None else min(FIRST, components)
+    while True:
+        found = sparse_axes(rows, told, count, scale=centred.scale, weights=centred.weights, **how)
+        values = found.spectrum.values
+        if share is None or count == components or values.sum() > share * total:
+            break
+        count, how = min(2 * count, components), how | {"start": found.spectrum.vectors}
+    solver = "lanczos" if found.columns else "lapack"
+    spectrum = replace(_certain(found.spectrum), solver=solver, columns=found.columns,
+                       residual=found.residual if found.columns else None,
+                       converged=found.converged)
+    if share is None:
+        return spectrum
+    return spectrum.first(fraction(spectrum.values, total, centred.divisor, share))
+
+
+def _certain(found: Spectrum) -> Spectrum:
+    """Count values that rounding of the scatter alone may have made as 0."""
+    real = int(np.count_nonzero(found.values > found.error))
+    if real >= found.rank:
+        return found
+    values = np.where(np.arange(len(found.values)) < real, found.values, 0.0)
+    return replace(found, values=values, rank=real,
+                   vectors=completed(found.vectors[:real], len(values)))
 
 
 def as_spectrum(found: Ritz, trace: float, components: int, bound: int, count: int, method: str

@@ -48,7 +48,7 @@ def test_lists_are_read():
 @pytest.mark.parametrize("array", ["matrix", "array"])
 def test_sparse_input_is_refused_by_name(kind, array):
     sparse = getattr(scipy.sparse, f"{kind}_{array}")(np.eye(4))
-    for call in (fastdr.covariance, fastdr.moments, fastdr.PCA(2).fit,
+    for call in (fastdr.covariance, fastdr.moments, fastdr.FastICA(2).fit,
                  lambda S: fastdr.reconstruct(S, V)):
         with pytest.raises(TypeError, match=r"sparse.*dense.*toarray\(\)"):
             call(sparse)
@@ -236,8 +236,8 @@ def state(model):
 
 @pytest.mark.parametrize("bad", [
     np.full((30, 4), np.nan), X[:0], np.ones((5, 4), complex), np.ones(4), X[:1],
-    scipy.sparse.csr_array(X), np.where(np.arange(120).reshape(30, 4) == 119, np.inf, X),
-    np.full((6, 9), np.nan)])
+    scipy.sparse.csr_array(np.where(X > 0, np.nan, 0)),
+    np.where(np.arange(120).reshape(30, 4) == 119, np.inf, X), np.full((6, 9), np.nan)])
 @pytest.mark.parametrize("solver", ["auto", "svd"])
 @pytest.mark.parametrize("standardize", [False, True])
 def test_a_failed_fit_leaves_the_fitted_state_as_it_was(bad, solver, standardize):
