@@ -113,7 +113,7 @@ def fit(source: Rows,
     estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
                     svd_solver=solver.value, progress=_show(progress), max_memory=memory)
     tall = rows.shape[0] is None or rows.shape[0] >= rows.shape[1]
-    summed = tall and checkpoint >= 0 and estimator.plan(rows).on == "covariance"
+    summed = tall and checkpoint >= 0 and estimator._way(rows).on == "covariance"
     saved = CheckpointedSource(
         rows, output.with_name(f"{output.name}.checkpoint"),
         origin_of(source, member=member, columns=columns, memory=memory), checkpoint)

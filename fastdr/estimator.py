@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fastdr._serve import Projector
 from fastdr.embedding import LinearlyMapped
 from fastdr.inputs import is_opened, open_rows
-from fastdr.progress import with_progress as with_progress
 from fastdr.sources import ArraySource, Source
 from fastdr.sparse import SparseSource
 from fastdr.validation import (

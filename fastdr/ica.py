@@ -17,9 +17,10 @@ from tqdm.auto import tqdm
 
 from fastdr.centring import centred_rows, rows_meant
 from fastdr.contrasts import CODES, BuiltIn, Contrast, Custom, peaked_sign
-from fastdr.estimator import LinearEstimator, Report, with_progress
+from fastdr.estimator import LinearEstimator, Report
 from fastdr.models import fix_signs
 from fastdr.panels import Panels
+from fastdr.progress import with_progress
 from fastdr.sources import Source
 from fastdr.statistics import Moments
 from fastdr.unmixing import (

@@ -17,7 +17,6 @@ from fastdr.centring import CentredRows, centred_rows, rows_meant, standardized
 from fastdr.drift import Drift, Energy, drift_between, first_drift
 from fastdr.models import LinearModel
 from fastdr.pca import PCA
-from fastdr.plan import plan
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.statistics import Kind, Moments, column_moments
 from fastdr.streams import Stream, gone, grown, weights_of
@@ -265,7 +264,7 @@ class IncrementalPCA(PCA):
         self._check_seen(count)
         components, share = solver._number(count, rows.mean.size)
         solver._warn_constant(rows)
-        way = plan(solver._task(rows.source))
+        way = solver._way(rows.source)
         found = solver._chosen(rows, solver._spectrum(rows, way, components, share), count)
         model = solver._model(rows, found, way, count)
         names = self._names()

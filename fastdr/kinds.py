@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastdr.certificate import Certificate
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.lsi_model import LSIModel
 from fastdr.models import LinearModel
@@ -63,11 +64,7 @@ class Kind:
         names = header["feature_names"]
         described = {"feature_names": None if names is None else tuple(names),
                      "report": header["report"]} if self.described else {}
-        made = self.model(**arrays, **self.fields(header, arrays), **described)
-        if isinstance(made, LinearModel) and made.certificate is not None and (
-                len(made.certificate.lower) != len(made.variances)):
-            raise ValueError("its certificate is of another number of variances.")
-        return made
+        return self.model(**arrays, **self.fields(header, arrays), **described)
 
 
 def _axes_entries(model: LinearModel) -> dict[str, Any]:
@@ -85,6 +82,9 @@ def _axes_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, A
         raise ValueError(f"variances {numbers} must be finite and not negative.")
     if (arrays["variances"] < 0).any() or (arrays.get("scale", np.ones(1)) <= 0).any():
         raise ValueError("variances must not be negative, scale must be positive.")
+    told = header["report"].get("certificate")
+    if told is not None and len(Certificate.of_dict(told).lower) != len(arrays["variances"]):
+        raise ValueError("its certificate is of another number of variances.")
     return {**numbers, **counts, "whiten": header["whiten"]}
 
 

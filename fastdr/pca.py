@@ -17,10 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from fastdr.axes_estimator import AxesEstimator, residual_bar, whitening
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
-from fastdr.estimator import with_progress
 from fastdr.inputs import as_bytes
 from fastdr.models import LinearModel, fix_signs, times_power
-from fastdr.plan import ITERATIVE, PROOF, Plan, Task, measured, plan
+from fastdr.plan import ITERATIVE, NOMINAL, PROOF, Plan, Rates, Task, measured, plan
+from fastdr.progress import with_progress
 from fastdr.solvers import Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, as_source
 from fastdr.sparse import SparseSource
@@ -172,7 +172,7 @@ class PCA(AxesEstimator):
         mean = None if self.mean is None else as_vector(self.mean, features, "mean")
         if isinstance(source, SparseSource):
             return self._fitted_sparse(source, weights, mean)
-        way = plan(self._task(source, weights), memory=self._most_memory())
+        way = self._way(source, weights)
         reading = source
         if self.progress and (size is None or size >= features):
             reading = with_progress(source, "reading rows")
@@ -222,8 +222,11 @@ class PCA(AxesEstimator):
                     float(self.tol), stored or least < features, source.rereadable,
                     weights is not None, steps, int(self.n_oversamples))
 
-    def _most_memory(self) -> int | None:
-        return None if self.max_memory is None else as_bytes(self.max_memory, "max_memory")
+    def _way(self, source: Source, weights: FloatArray | None = None, rates: Rates = NOMINAL
+             ) -> Plan:
+        """Return the plan; `rates` change nothing but its seconds."""
+        memory = None if self.max_memory is None else as_bytes(self.max_memory, "max_memory")
+        return plan(self._task(source, weights), rates=rates, memory=memory)
 
     def _doubly(self, way: Plan, source: Source) -> bool:
         """Whether float32 rows are multiplied in float64: small variances are wanted."""
@@ -315,8 +318,7 @@ class PCA(AxesEstimator):
         weights = None if sample_weight is None else as_weights(sample_weight, size or 0)
         if size is not None:
             self._number(rows_meant(size, weights, self.mean is not None), features)
-        return plan(self._task(source, weights), rates=measured(),
-                    memory=self._most_memory())
+        return self._way(source, weights, measured())
 
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""

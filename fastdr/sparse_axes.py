@@ -15,20 +15,18 @@ from fastdr.bases import completed
 from fastdr.centring import CentredRows
 from fastdr.certificate import EPS, slack
 from fastdr.dimension import fraction
-from fastdr.lanczos import Callback, Ritz, lanczos, rounding
+from fastdr.lanczos import Callback, Ritz
+from fastdr.plan import SMALL
 from fastdr.solvers import Spectrum
 from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_gram, sparse_moments
+from fastdr.topk import SINGLE_TOL, Iteration, sharp, unscaled
 from fastdr.validation import FloatArray, check_square, working_dtype
 
-TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
-SINGLE_TOL = 1e-6  # residual from which float32 arithmetic will do
-SHARP = {8: 1e-4, 4: 1e-3}  # the same relative to the smallest wanted eigenvalue
-SMALL, LARGE = 400, 2000  # features up to which the scatter is the faster, and may be
+LARGE = 2000  # features up to which the scatter may be the faster; it is up to SMALL
 FIRST = 16  # axes to seek first for a share of the variance
 MANY = 20  # one axis for so many features is work for LAPACK
 SINGLE_EXPONENT = 40  # of data whose squares are well inside float32
 SINGLE_OFFSET = 100.0  # squares of the means relative to those about them that float32 bears
-MAX_COLUMNS = 300  # that an axis may cost
 
 
 @dataclass(frozen=True)
@@ -168,25 +166,9 @@ def _single(rows: SparseSource, told: SparseMoments) -> bool:
 
 def iterated(action: Action, count: int, tol: float, rng: Generator, start: FloatArray | None,
              callback: Callback | None) -> Ritz:
-    """Return `count` eigenpairs, times 2**exponent of the action, by Lanczos.
-
-    The smallest wanted value is accurate too, where the tolerance is ours: an error of a value is
-    about its residual squared over the gap; relative to the largest value that may be nothing,
-    and yet be much to a value far smaller.
-    """
+    """Return `count` eigenpairs, times 2**exponent of the action, by Lanczos; see `sharp`."""
     if not count:
         return Ritz(np.zeros(0), np.zeros((0, action.size)), np.zeros(0), 0.0, -math.inf, 0.0,
                     True, 0, 0)
-    budget = MAX_COLUMNS * (count + 8)
-    item = action.dtype.itemsize
-    found = lanczos(action, count, tol=tol or TOL[item], rng=rng, start=start, budget=budget,
-                    callback=callback)
-    sharper = max(SHARP[item] * float(found.values[-1]) / found.scale, rounding(action.size))
-    if not tol and found.converged and float(found.residuals.max()) > sharper * found.scale:
-        if item == 4 and sharper < SINGLE_TOL:
-            action.dtype = np.dtype(np.float64)
-        found = lanczos(action, count, tol=sharper, rng=rng, start=found.vectors, budget=budget,
-                        callback=callback)
-    return replace(found, values=np.ldexp(found.values, action.exponent),
-                   residuals=np.ldexp(found.residuals, action.exponent),
-                   scale=math.ldexp(found.scale, action.exponent))
+    how = Iteration(rng, tol=tol, callback=callback)
+    return unscaled(sharp(action, count, how, start), action.exponent)

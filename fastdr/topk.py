@@ -132,7 +132,7 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
         if start is None:
             return exactly("so many axes are needed that LAPACK is faster")
         most = len(start)
-    found = _unscaled(sharp(action, most, how, start), action.exponent)
+    found = unscaled(sharp(action, most, how, start), action.exponent)
     error = slack(action.size) * found.scale
     if rows.single and matrix is not None:
         error = max(error, single_error(rows) * rows.total)
@@ -184,7 +184,7 @@ def _start(rows: CentredRows, how: Iteration, matrix: FloatArray | None) -> Floa
     return how.start if matrix is None else how.start[:, rows.squares > 0]
 
 
-def _unscaled(found: Ritz, exponent: int) -> Ritz:
+def unscaled(found: Ritz, exponent: int) -> Ritz:
     """Return the same in the units of the rows."""
     values, residuals = np.ldexp(found.values, exponent), np.ldexp(found.residuals, exponent)
     spread, following, scale = np.ldexp([found.spread, found.next, found.scale], exponent).tolist()
@@ -202,13 +202,13 @@ def sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) 
     if how.method == "randomized":
         return how.solve(action, count, how.tol or SKETCH_TOL, start)
     found = how.solve(action, count, tol, start)
-    sharper = SHARP[item] * float(found.values[-1]) / found.scale
+    sharper = max(SHARP[item] * float(found.values[-1]) / found.scale, rounding(action.size))
     worst = float(found.residuals.max()) / found.scale
     if how.tol or not found.converged or worst <= sharper:
         return found
     if item == 4 and sharper < SINGLE_TOL:
         action.dtype = np.dtype(np.float64)
-    return how.solve(action, count, max(sharper, rounding(action.size)), found.vectors)
+    return how.solve(action, count, sharper, found.vectors)
 
 
 def _searched(action: Action, most: int, how: Iteration, target: float) -> FloatArray | None:

@@ -21,19 +21,19 @@ from fastdr.centring import CentredRows, centred_rows
 from fastdr.estimator import LinearEstimator, Report
 from fastdr.models import fix_signs
 from fastdr.operators import gram_apply, project
+from fastdr.plan import SMALL
 from fastdr.singular_model import SingularModel
 from fastdr.solvers import RTOL, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, block_rows
 from fastdr.sparse import SparseSource, sparse_moments, sparse_product
-from fastdr.sparse_axes import SINGLE_TOL, SparseAxes, as_spectrum, iterated, sparse_axes
+from fastdr.sparse_axes import MANY, SparseAxes, as_spectrum, iterated, sparse_axes
 from fastdr.statistics import Moments
 from fastdr.threads import blas_limit
+from fastdr.topk import SINGLE_TOL
 from fastdr.validation import AnyArray, FloatArray, check_values, whole, working_dtype
 
 ALGORITHMS = ("auto", "lanczos", "lapack", "arpack", "randomized")
-SMALL = 400  # order of the smaller Gram matrix up to which LAPACK is the fastest
 DENSE = 1 << 21  # entries up to which sparse rows are factored where their Gram matrix rounds
-MANY = 20  # one axis for so many rows of it is work for LAPACK
 
 
 class TruncatedSVD(LinearEstimator):

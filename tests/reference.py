@@ -201,3 +201,15 @@ def weighted_scatter(X, mean, scale=1.0, weights=1.0):
     """B'W B of the rows B = (X - mean) / scale, in float64."""
     B = (np.asarray(X, np.float64) - mean) / scale
     return B.T @ (B * np.broadcast_to(weights, len(B))[:, None])
+
+
+def run_graph(graph, rows):
+    """Result of an ONNX graph for rows, through its bytes as another program would get it."""
+    import onnxruntime
+    session = onnxruntime.InferenceSession(graph.SerializeToString(),
+                                           providers=["CPUExecutionProvider"])
+    (given,), (result,) = session.get_inputs(), session.get_outputs()
+    assert {given.name, result.name} == {"rows", "scores"}
+    (found,) = session.run([result.name], {given.name: rows})
+    assert found.shape[1:] == tuple(result.shape[1:])
+    return found

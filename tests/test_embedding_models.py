@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from reference import run_graph
 
 import fastdr
 
@@ -79,15 +80,13 @@ def test_compiled_functions(model, data):
 
 def test_graphs(model, data):
     pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     X = data[0][:7]
     Z, (scores, rows) = model.transform(X), tolerance(model, X)
     wanted = {"transform": (X, Z, scores), "inverse_transform": (
         Z, model.inverse_transform(Z), rows)}
     for method, (given, expected, atol) in wanted.items():
-        graph = fastdr.to_onnx(model, method).SerializeToString()
-        session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
-        (found,) = session.run(None, {session.get_inputs()[0].name: given})
+        found = run_graph(fastdr.to_onnx(model, method), given)
         assert found.dtype == X.dtype
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
@@ -97,15 +96,13 @@ def test_graphs(model, data):
 @pytest.mark.filterwarnings("ignore:The loss was never below")
 def test_graphs_of_networks(data, activation, tied):
     pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     X = data[0]
     model = fastdr.AutoEncoder((5, 2), activation=activation, tied=tied, max_epochs=2,
                                random_state=0).fit(X).model_
     dtype = "f4" if activation == "gelu" else X.dtype  # which onnxruntime has in float32 only
     for method, given in (("transform", X[:9]), ("inverse_transform", model.transform(X[:9]))):
-        graph = fastdr.to_onnx(model, method, dtype=dtype).SerializeToString()
-        session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
-        (found,) = session.run(None, {session.get_inputs()[0].name: given.astype(dtype)})
+        found = run_graph(fastdr.to_onnx(model, method, dtype=dtype), given.astype(dtype))
         expected = getattr(model, method)(given)
         gain = np.prod([1 + np.linalg.norm(w, 2) for w in model.weights])
         size = gain * (1 + np.abs((X - model.mean) / model.scale).max()) * max(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from reference import run_graph as run
 from tolerance import product_error, rounding
 
 import fastdr
@@ -14,17 +15,6 @@ from fastdr.graphs import steps, to_onnx
 pytestmark = pytest.mark.optional
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
-
-
-def run(graph, rows):
-    """Result of a graph for rows, through its bytes as another program would get it."""
-    session = onnxruntime.InferenceSession(graph.SerializeToString(),
-                                           providers=["CPUExecutionProvider"])
-    (given,), (result,) = session.get_inputs(), session.get_outputs()
-    assert {given.name, result.name} == {"rows", "scores"}
-    (found,) = session.run([result.name], {given.name: rows})
-    assert found.shape[1:] == tuple(result.shape[1:])
-    return found
 
 
 def model_of(dtype, *, whiten=False, scaled=False, offset=3.0, rank=4):

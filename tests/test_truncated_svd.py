@@ -244,11 +244,11 @@ def test_too_few_steps_are_told():
     """An iteration that cannot reach its tolerance says so."""
     from sklearn.exceptions import ConvergenceWarning
 
-    from fastdr import sparse_axes as module
+    from fastdr import topk
 
     X = sp.random_array((3000, 1000), density=0.01, rng=np.random.default_rng(0), format="csr")
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("error")
-        patch.setattr(module, "MAX_COLUMNS", 1)
+        patch.setitem(topk.MAX_COLUMNS, "lanczos", 1)
         with pytest.raises(ConvergenceWarning, match="stopped after .* columns"):
             fastdr.TruncatedSVD(2).fit(X)
