@@ -127,7 +127,7 @@ def duels() -> Iterator[Row]:
 def far_from_zero() -> Iterator[Row]:
     """Relative error of a covariance, 200 000 x 24, by mean / deviation: XᵀX - n mmᵀ and ours.
 
-    In the working precision of the rows; Chan, Golub & LeVeque (1983) bound the first by its square.
+    In the precision of the rows; Chan, Golub & LeVeque (1983) bound the first by its square.
     """
     Z = np.random.default_rng(0).standard_normal((200_000, 24))
     for dtype in ("f4", "f8"):

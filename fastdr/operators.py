@@ -170,10 +170,10 @@ def multiply(X: AnyArray, V: AnyArray) -> AnyArray:
 
 
 def multiply_symmetric(C: AnyArray, V: AnyArray) -> AnyArray:
-    """Return C V, (d, b), in the dtype of V, from the upper triangle of a symmetric matrix.
+    """Return C V, (d, b), in the dtype of V, from a little more than a triangle of native C.
 
     It is read once for 8 columns, 16 in float32. The sum over a fixed number of parts does not
-    depend on the number of threads. Raises ValueError for NaN and infinity in the triangle.
+    depend on the number of threads. Raises ValueError for NaN and infinity there.
     """
     order, dtype = len(C), V.dtype
     width = gram_width(dtype == np.float32)
