@@ -40,11 +40,11 @@ ROUTES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def graded(rows: int, columns: int, seed: int) -> Any:
-    """Return a matrix whose singular values fall from 1 to `SMALLEST`."""
+def graded(rows: int, columns: int, seed: int, smallest: float = SMALLEST) -> Any:
+    """Return a matrix whose singular values fall from 1 to `smallest`."""
     rng = np.random.default_rng([seed, rows, columns])
     U, V = (np.linalg.qr(rng.standard_normal((size, columns)))[0] for size in (rows, columns))
-    return (U * np.geomspace(1.0, SMALLEST, columns)) @ V.T
+    return (U * np.geomspace(1.0, smallest, columns)) @ V.T
 
 
 def exact(X: Any) -> list[Any]:

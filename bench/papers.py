@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 import fastdr
+from bench.accuracy import ROUTES, exact, graded
 from fastdr.actions import OperatorAction
 from fastdr.dimension import fraction
 from fastdr.lanczos import lanczos
@@ -71,6 +72,27 @@ def subspace_iteration() -> Iterator[Row]:
                f"{np.median(errors):.1e}")
 
 
+def blocks_and_power() -> Iterator[Row]:
+    """Ding, Yu, Xie & Li, TOMS 2025 (farPCA), experiment 1: rank 200 of 1000, 10 blocks of 20.
+
+    Published is the excess of the Frobenius error after p power steps, 200 (p + 1) columns of C,
+    of randQB_EI and of farPCA; ours after 400 and 600 columns of block Lanczos.
+    """
+    rng = np.random.default_rng(0)
+    dense = np.linalg.svd(rng.standard_normal((1000, 1000)), compute_uv=False)
+    for name, sigma, published in (("normal numbers", dense, "7.2e-3|3.5e-3"),
+                                   ("i^-0.5", np.arange(1.0, 1001) ** -0.5, "3.8e-3|2.0e-3")):
+        for columns in (400, 600):
+            errors = []
+            for seed in range(3):
+                with patch.dict("fastdr.lanczos.BLOCK", {8: 10}):
+                    found = lanczos(diagonal(sigma**2), 200, tol=0.0, budget=columns,
+                                    rng=np.random.default_rng(seed), length=1000)
+                errors.append(excess(sigma, found.values))
+            yield (f"{name}, p=5 (1200 columns), ours {columns}", published,
+                   f"{np.median(errors):.1e}")
+
+
 def fixed_precision() -> Iterator[Row]:
     """Yu, Gu & Li, SIMAX 2018: least rank whose relative Frobenius error is below a tolerance."""
     index = np.arange(1.0, 8001)
@@ -102,10 +124,40 @@ def duels() -> Iterator[Row]:
     yield "faiss #773, first axis times sqrt(2)", "(1, -1)", f"({axis[0]:.6g}, {axis[1]:.6g})"
 
 
+def far_from_zero() -> Iterator[Row]:
+    """Relative error of a covariance, 200 000 x 24, by mean / deviation: XᵀX - n mmᵀ and ours.
+
+    In the precision of the rows; Chan, Golub & LeVeque (1983) bound the first by its square.
+    """
+    Z = np.random.default_rng(0).standard_normal((200_000, 24))
+    for dtype in ("f4", "f8"):
+        for offset in (0, 1e3, 1e5):
+            X = (Z + offset).astype(dtype)
+            A = X.astype(np.longdouble) - X.mean(axis=0, dtype=np.longdouble)
+            true = np.stack([(A * column[:, None]).sum(axis=0) for column in A.T]) / (len(A) - 1)
+            mean = X.mean(axis=0, dtype=dtype)
+            textbook = (X.T @ X - len(X) * np.outer(mean, mean)) / (len(X) - 1)
+            wrong, ours = (float(np.linalg.norm((found - true).astype(float))
+                                 / np.linalg.norm(true.astype(float)))
+                           for found in (textbook, fastdr.covariance(X)))
+            yield f"covariance, {dtype}, offset {offset:g}", f"{wrong:.0e}", f"{ours:.0e}"
+
+
+def small_values() -> Iterator[Row]:
+    """Relative error of the smallest singular value, 400 x 40, by condition: eig(XᵀX) and ours."""
+    for power in (3, 6, 9, 12, 15):
+        X = graded(400, 40, 0, 10.0**-power)
+        true = float(exact(X)[-1])
+        wrong, ours = (abs(float(ROUTES[name](X)[-1]) / true - 1)
+                       for name in ("LAPACK eig(XᵀX)", "fastdr lapack"))
+        yield f"smallest singular value, condition 1e{power}", f"{wrong:.0e}", f"{ours:.0e}"
+
+
 def main() -> None:
     """Print the table."""
     groups: tuple[Callable[[], Iterator[Row]], ...] = (
-        single_vector_krylov, subspace_iteration, fixed_precision, duels)
+        single_vector_krylov, subspace_iteration, blocks_and_power, fixed_precision, duels,
+        far_from_zero, small_values)
     for group in groups:
         print(f"\n{(group.__doc__ or '').splitlines()[0]}")
         for what, published, ours in group():

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
+from fastdr._krylov import symmetry
 from fastdr.actions import Action, MatrixAction, OperatorAction
 from fastdr.certificate import Certificate, certificate, doubt_of, proved
 from fastdr.lanczos import Callback, Ritz, lanczos, polished, rounding
 from fastdr.models import fix_signs, times_power
 from fastdr.plan import PROOF, race
 from fastdr.power import power
-from fastdr.threads import blas_limit
+from fastdr.threads import blas_limit, ordered_map
 from fastdr.validation import (
     AnyArray,
     FloatArray,
@@ -31,6 +32,7 @@ from fastdr.validation import (
 METHODS = ("auto", "lanczos", "power", "lapack")
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest value
 SYMMETRY = {8: 1e-10, 4: 1e-4}  # largest |C - C'| relative to the largest entry
+STRIP = 64  # rows that are compared with columns at a time
 MAX_COLUMNS = {"lanczos": 300, "power": 3000}  # that a pair may cost
 
 
@@ -261,18 +263,23 @@ def _given(C: Any) -> tuple[AnyArray | None, Action, float]:
         raise ValueError(f"C has shape {matrix.shape}; expected a square matrix.")
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize < 4 or not matrix.dtype.isnative:
         matrix = matrix.astype(np.float64)
-    raise_not_finite(matrix, "C")
-    largest, apart = 0.0, 0.0
-    for first in range(0, len(matrix), 256):
-        rows = matrix[first:first + 256]
-        largest = max(largest, float(np.abs(rows).max()))
-        apart = max(apart, float(np.abs(rows - matrix[:, first:first + 256].T).max()))
-    if apart > SYMMETRY[matrix.dtype.itemsize] * largest:
+    largest, apart = _extent(matrix)
+    if not apart <= SYMMETRY[matrix.dtype.itemsize] * largest:
         raise ValueError(f"C is not symmetric: entries differ from those of its transpose by up "
                          f"to {apart:g}. Pass (C + C.T) / 2 if that is what you mean.")
     exponent = _exponent(largest)
     return matrix, MatrixAction(matrix, matrix.dtype, exponent), (
         math.ldexp(apart * len(matrix), -exponent))
+
+
+def _extent(matrix: AnyArray) -> tuple[float, float]:
+    """Return the largest magnitudes in C and in C - C'; refuse what is not finite."""
+    parts = ordered_map(lambda index: symmetry(matrix, index * STRIP, min(
+        (index + 1) * STRIP, len(matrix))), math.ceil(len(matrix) / STRIP))
+    largest, apart = np.max(parts, axis=0)
+    if not np.isfinite(apart):
+        raise_not_finite(matrix, "C")
+    return float(largest), float(apart)
 
 
 def _exponent(largest: float) -> int:

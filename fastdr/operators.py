@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastdr._dense import Matrix, add_gram_action, gram_width, product_rows, row_errors
+from fastdr._dense import (
+    Matrix,
+    add_gram_action,
+    add_symmetric_action,
+    gram_width,
+    product_rows,
+    row_errors,
+)
 from fastdr.scatter import ScatterSum
 from fastdr.sources import Rows
 from fastdr.sparse import SparseSource, as_rows, sparse_product
@@ -28,6 +37,7 @@ from fastdr.validation import (
 _CHUNK_WORK = 1 << 23
 _CHUNK_ROWS = 64
 _GRAM_CHUNKS = 16
+_SYMMETRIC_CHUNKS = 8
 _NONE = np.empty(0)
 
 
@@ -159,6 +169,36 @@ def multiply(X: AnyArray, V: AnyArray) -> AnyArray:
     return out
 
 
+def multiply_symmetric(C: AnyArray, V: AnyArray) -> AnyArray:
+    """Return C V, (d, b), in the dtype of V, from a little more than a triangle of native C.
+
+    It is read once for 8 columns, 16 in float32. The sum over a fixed number of parts does not
+    depend on the number of threads. Raises ValueError for NaN and infinity there.
+    """
+    order, dtype = len(C), V.dtype
+    width = gram_width(dtype == np.float32)
+    matrix, chunks = Matrix(C), max(1, min(_SYMMETRIC_CHUNKS, order * order * width // _CHUNK_WORK))
+    edges = [round(order * (1 - math.sqrt(1 - i / chunks))) for i in range(chunks + 1)]
+    result = np.empty((order, V.shape[1]), dtype)
+    for left in range(0, V.shape[1], width):
+        given = V[:, left:left + width]
+        block = np.zeros((order, width), dtype)
+        block[:, :given.shape[1]] = given
+        factor = Matrix(block)
+
+        def part(index: int, factor: Matrix = factor) -> AnyArray:
+            total = np.zeros((order, width), dtype)
+            add_symmetric_action(matrix, edges[index], edges[index + 1], factor,
+                                 Matrix(total, writable=True))
+            return total
+
+        total = reduce(np.add, ordered_map(part, chunks))
+        result[:, left:left + width] = total[:, :given.shape[1]]
+    if not np.isfinite(result).all():
+        raise_not_finite(C)
+    return result
+
+
 def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatArray,
              out: AnyArray) -> bool:
     """Put (rows - shift) factor + offset into `out`; tell whether all of it is finite."""
@@ -267,12 +307,15 @@ def gram(X: AnyArray, mean: FloatArray | None = None, scale: FloatArray | None =
 
 
 def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
-               scale: FloatArray | None = None, out: AnyArray | None = None) -> AnyArray:
+               scale: FloatArray | None = None, out: AnyArray | None = None, *,
+               apart: bool = False) -> AnyArray:
     """Return Aᵀ(A V), (d, b), with A = (X - mean) / scale, never forming A or AᵀA.
 
     V is (d, b), float64 or float32, which is the arithmetic used and the dtype of the result;
     `X` is read once for every 8 columns of it, 16 in float32. The sum
-    over a fixed number of row chunks does not depend on the number of threads. O(n d b).
+    over a fixed number of row chunks does not depend on the number of threads. O(n d b). If the
+    mean is to come off `apart`, the products are corrected instead of the rows: 1.4 times as fast,
+    and rounding grows as ‖1 meanᵀ‖ / ‖A‖.
     """
     rows, features = X.shape
     dtype = V.dtype
@@ -292,7 +335,7 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
             total = np.zeros((features, width), dtype)
             target = Matrix(total, writable=True)
             for matrix, _, first, last in view.pieces(edges[index], edges[index + 1]):
-                add_gram_action(matrix, first, last, shift, factor, target)
+                add_gram_action(matrix, first, last, shift, apart, factor, target)
             return total
 
         total = np.add.reduce(ordered_map(part, chunks), axis=0, dtype=np.float64)

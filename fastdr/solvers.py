@@ -13,6 +13,8 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -23,6 +25,7 @@ from fastdr.bases import completed, null_axes
 from fastdr.centring import CentredRows, in_double, refined
 from fastdr.certificate import EPS, Certificate, judged, slack
 from fastdr.tall import Square, Tall, back_project, gram_of, upright, upright_rows
+from fastdr.threads import calm_blas
 from fastdr.validation import FloatArray
 
 RTOL, SINGLE_RTOL = 1e-6, 1e-5  # wanted relative accuracy of a variance, float64 and float32 data
@@ -31,6 +34,7 @@ DIVIDE = 2048  # order up to which divide and conquer may have its two squares o
 FEW = 8  # it finds all vectors in the time in which bisection finds an eighth of them
 GRADED = 1e6  # ratio of column norms from which the SVD of R uses Jacobi rotations
 Choice = Callable[[FloatArray], int]
+Others = ParamSpec("Others")
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,18 @@ class Axes:
     relative: bool = False  # each value is accurate relative to itself
 
 
+def _calm(solve: Callable[Concatenate[CentredRows, Others], Spectrum]
+          ) -> Callable[Concatenate[CentredRows, Others], Spectrum]:
+    """Let LAPACK keep to one thread where the matrix is small; see `calm_blas`."""
+    @wraps(solve)
+    def run(rows: CentredRows, /, *others: Others.args, **named: Others.kwargs) -> Spectrum:
+        with calm_blas(3.0 * min(rows.count, rows.mean.size) ** 3):
+            return solve(rows, *others, **named)
+
+    return run
+
+
+@_calm
 def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
            prove: bool | None = None, square: Square | None = None) -> Spectrum:
     """Return `components` axes by LAPACK's symmetric eigensolver, checked.
@@ -159,6 +175,7 @@ def single_error(rows: CentredRows) -> float:
     return 1e-6 / math.sqrt(max(1.0, summed / 256))
 
 
+@_calm
 def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None,
            prove: bool | None = None) -> Spectrum:
     """Return `components` axes from the SVD of a triangular factor of the rows (TSQR).

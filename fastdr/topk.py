@@ -34,6 +34,7 @@ from fastdr.validation import AnyArray, FloatArray
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
 SKETCH_TOL = 1e-4  # the same for the randomized method
 SINGLE_TOL = 1e-6  # residual from which float32 arithmetic will do
+NEAR = 8.0  # root mean square of means over deviations up to which means come off products
 SHARP = {8: 1e-4, 4: 1e-3}  # the same relative to the smallest wanted eigenvalue
 ROUGH = 1e-2  # the same while the number of axes is being sought
 FEW, MANY = 8, 0.15  # axes to seek first, and the part of all beyond which LAPACK is faster
@@ -42,7 +43,12 @@ MAX_COLUMNS = {"lanczos": 300, "power": 3000, "randomized": math.inf}  # that an
 
 @dataclass
 class RowsAction:
-    """C = A'A of the centred, scaled, weighted rows A, never formed; one read for 8 columns."""
+    """C = A'A of the centred, scaled, weighted rows A, never formed; one read for 8 columns.
+
+    ``direct`` rows are multiplied where they lie. Means that are not far then come off the products
+    (see `gram_apply`), and rounding grows as the root of ``offset``, rows times the sum of their
+    squares, over the norm of C; it is 0 if they come off the rows.
+    """
 
     rows: CentredRows
     dtype: np.dtype[Any]
@@ -50,20 +56,30 @@ class RowsAction:
     exponent: int = 0
     columns: int = 0
     passes: int = 0
+    offset: float = 0.0
+    direct: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Take the order from the columns, and the size of the numbers from the trace."""
         self.size = self.rows.mean.size
-        total = self.rows.total
+        rows, total = self.rows, self.rows.total
+        self.direct = (isinstance(rows.source, ArraySource) and rows.weights is None
+                       and not rows.exponent)
         self.exponent = math.frexp(total)[1] if total else 0
+        means = rows.mean if rows.scale is None else rows.mean / rows.scale
+        offset = rows.weight * float(means @ means)
+        if self.direct and offset <= NEAR**2 * total:
+            self.offset = offset
 
     def __call__(self, rows: AnyArray) -> AnyArray:
         """Return the images of `rows` (b, d)."""
         self.columns += len(rows)
         self.passes += math.ceil(len(rows) / (64 // rows.itemsize))
         data, given = self.rows, np.ldexp(rows, -self.exponent)
-        if isinstance(data.source, ArraySource) and data.weights is None and not data.exponent:
-            return gram_apply(data.source.array, given.T, data.mean, data.scale).T
+        if self.direct:
+            assert isinstance(data.source, ArraySource)
+            return gram_apply(data.source.array, given.T, data.mean, data.scale,
+                              apart=self.offset > 0).T
         varying = data.squares > 0
         inner = given[:, varying].astype(np.float64)
         total = np.zeros_like(inner)
@@ -134,6 +150,8 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
         most = len(start)
     found = unscaled(sharp(action, most, how, start), action.exponent)
     error = slack(action.size) * found.scale
+    if isinstance(action, RowsAction):
+        error *= math.sqrt(max(1.0, action.offset / found.scale)) if found.scale else 1.0
     if rows.single and matrix is not None:
         error = max(error, single_error(rows) * rows.total)
     uncertain = found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL)

@@ -46,9 +46,12 @@ cdef extern from "tile.h" nogil:
                         const void *, ptrdiff_t, double *, void *) noexcept nogil
         ptrdiff_t rows_work(ptrdiff_t, ptrdiff_t) noexcept nogil
         ptrdiff_t errors_work(ptrdiff_t, ptrdiff_t) noexcept nogil
-        void gram_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
-                        void *, void *) noexcept nogil
+        void gram_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, int,
+                        const void *, void *, void *) noexcept nogil
         ptrdiff_t gram_work(ptrdiff_t) noexcept nogil
+        void symmetric_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const void *, void *,
+                             void *) noexcept nogil
+        ptrdiff_t symmetric_work() noexcept nogil
         double peak(ptrdiff_t) noexcept nogil
 
     ctypedef struct fd_tile:
@@ -492,16 +495,29 @@ def gram_width(bint single):
 
 
 def add_gram_action(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
-                    Matrix factor, Matrix out):
-    """Add A'(A factor) to out, A = rows [first, last) - shift.
+                    bint apart, Matrix factor, Matrix out):
+    """Add A'(A factor) to out, A = rows [first, last) - shift; see tile.h for `apart`.
 
     factor and out (p, gram_width) row-major in the working dtype.
     """
     cdef const fd_kernels *kernel = kernels_of(factor)
     cdef Memory work = Memory(kernel.gram_work(rows.x.cols))
     with nogil:
-        kernel.gram_apply(&rows.x, first, last, optional(shift), factor.x.data,
+        kernel.gram_apply(&rows.x, first, last, optional(shift), apart, factor.x.data,
                           <void *>out.x.data, work.data)
+
+
+def add_symmetric_action(Matrix matrix, Py_ssize_t first, Py_ssize_t last, Matrix factor,
+                         Matrix out):
+    """Add to out what rows [first, last) of the upper triangle of a symmetric matrix give of C F.
+
+    factor and out (p, gram_width) row-major in the working dtype.
+    """
+    cdef const fd_kernels *kernel = kernels_of(factor)
+    cdef Memory work = Memory(kernel.symmetric_work())
+    with nogil:
+        kernel.symmetric_apply(&matrix.x, first, last, factor.x.data, <void *>out.x.data,
+                               work.data)
 
 
 def peak_flops(Py_ssize_t itemsize, Py_ssize_t iterations):

@@ -1,8 +1,9 @@
-"""Compiled steps of the iterative eigensolvers on a basis kept as rows.
+"""Compiled steps of the iterative eigensolvers: on a basis kept as rows, and on their matrix.
 
 A basis (m, d) holds orthonormal rows in its first `known` ones; a block is the next few rows.
 """
 
+from libc.math cimport fabs
 from libc.string cimport memcpy
 
 from precision cimport divide, floating, gemm, potrf
@@ -59,3 +60,47 @@ def rotate(floating[:, ::1] basis, const floating[:, ::1] turn, floating[:, ::1]
             gemm(b"N", b"N", <int>n, <int>q, <int>j, <floating>1, scratch, <int>n, z, <int>j,
                  <floating>0, k + first, <int>d)
             first += step
+
+
+def symmetry(const floating[:, :] matrix, Py_ssize_t first, Py_ssize_t last):
+    """Return the largest |c_ij| and |c_ij - c_ji| for i in [first, last) and j >= i.
+
+    The second is NaN if an entry, or a difference, is not finite. Squares of 8 entries, a cache
+    line, are compared with their mirror images, 64 columns before the next rows.
+    """
+    cdef Py_ssize_t order = matrix.shape[0], far, i, j, r, c, rows, columns
+    cdef double most[8]
+    cdef double apart[8]
+    cdef double doubt[8]
+    cdef double here[8][8]
+    cdef double there[8][8]
+    cdef double gap
+    with nogil:
+        for c in range(8):
+            most[c] = apart[c] = doubt[c] = 0
+            for r in range(8):
+                here[r][c] = there[r][c] = 0
+        for far in range(first, order, 64):
+            for j in range(far, min(far + 64, order), 8):
+                columns = min(<Py_ssize_t>8, order - j)
+                for i in range(first, min(last, j + columns), 8):
+                    rows = min(<Py_ssize_t>8, last - i)
+                    for c in range(columns):
+                        for r in range(rows):
+                            there[r][c] = matrix[j + c, i + r]
+                    for r in range(rows):
+                        for c in range(columns):
+                            here[r][c] = matrix[i + r, j + c]
+                    for r in range(rows):
+                        for c in range(8):
+                            gap = here[r][c] - there[r][c]
+                            doubt[c] += gap * 0
+                            gap = fabs(gap)
+                            apart[c] = gap if gap > apart[c] else apart[c]
+                            gap = fabs(here[r][c])
+                            most[c] = gap if gap > most[c] else most[c]
+        for c in range(1, 8):
+            most[0] = max(most[0], most[c])
+            apart[0] = max(apart[0], apart[c])
+            doubt[0] += doubt[c]
+    return most[0], apart[0] + doubt[0]

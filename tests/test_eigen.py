@@ -184,6 +184,17 @@ def test_refusals_say_what_is_wrong(change, error, message):
         fastdr.eigsh(**arguments)
 
 
+@pytest.mark.parametrize("place", [(0, 1), (7, 8), (3, 70), (64, 65), (100, 7), (128, 100)])
+@pytest.mark.parametrize("value", [1.0 + 1e-7, np.nan, np.inf])
+def test_every_entry_is_compared_with_its_mirror_image(floating, place, value):
+    C = np.ones((129, 129), floating)
+    C[place] = value if floating.itemsize == 8 or not np.isfinite(value) else 1.01
+    with pytest.raises(ValueError, match="not symmetric" if np.isfinite(value) else "row"):
+        fastdr.eigsh(C, 2)
+    strided = np.ones((258, 258), floating)[::2, ::-2]
+    assert fastdr.eigsh(strided, 1).values == pytest.approx(129, rel=1e-6)
+
+
 def test_operators_are_judged_too():
     bad = LinearOperator((30, 30), matvec=lambda x: x * np.nan, dtype=float)
     with pytest.raises(ValueError, match="not finite"):

@@ -5,7 +5,15 @@ import pytest
 import reference
 from tolerance import PANEL, arithmetic, product_error, rounding
 
-from fastdr.operators import gram, gram_apply, project, reconstruct, reconstruction_error
+import fastdr
+from fastdr.operators import (
+    gram,
+    gram_apply,
+    multiply_symmetric,
+    project,
+    reconstruct,
+    reconstruction_error,
+)
 
 SHAPES = [(1, 1, 1), (2, 3, 2), (7, 5, 5), (65, 8, 3), (130, 17, 9), (255, 64, 10), (33, 129, 16)]
 
@@ -135,6 +143,43 @@ def test_gram_apply_equals_the_formula(rng, shape, columns, floating):
     A = np.asarray(reference.centred(X, mean, scale), float)
     size = np.linalg.norm(A, 2) ** 2 * np.linalg.norm(V, axis=0).max()
     assert np.abs(Y - true).max() <= rounding(floating, np.sqrt(shape[1]) + 2, size, safety=4)
+
+
+@pytest.mark.parametrize("far", [0.0, 1.0, 1e3])
+def test_means_that_come_off_apart_cost_digits_as_they_are_far(rng, floating, far):
+    X = (rng.standard_normal((700, 37)) + far).astype(floating)
+    V, mean = rng.standard_normal((37, 9)).astype(floating), X.mean(axis=0, dtype=float)
+    true = np.asarray(reference.gram_apply(X, V, mean), float)
+    A = np.asarray(reference.centred(X, mean), float)
+    size = np.linalg.norm(A, 2) * np.linalg.norm(V, axis=0).max()
+    lost = np.sqrt(len(X)) * np.linalg.norm(mean) / np.linalg.norm(A, 2)
+    off = np.abs(gram_apply(X, V, mean, apart=True) - true).max()
+    assert off <= rounding(floating, np.sqrt(37) + 2, size * np.linalg.norm(A, 2), 4) * (1 + lost)
+
+
+@pytest.mark.parametrize("order", [1, 5, 47, 48, 49, 300, 701])
+@pytest.mark.parametrize("columns", [1, 8, 19])
+def test_multiply_symmetric_reads_little_below_the_diagonal(rng, floating, order, columns):
+    C = rng.standard_normal((order, order)).astype(floating)
+    C += C.T
+    V = rng.standard_normal((order, columns)).astype(floating)
+    true = C.astype(np.longdouble) @ V
+    size = np.linalg.norm(C.astype(float), 2) * np.linalg.norm(V, axis=0).max()
+    C[np.tril_indices(order, -100)] = np.nan  # where no square on the diagonal reaches
+    off = np.abs(multiply_symmetric(C, V) - true).max()
+    assert off <= rounding(floating, np.sqrt(order) + 2, size, safety=4)
+
+
+def test_multiply_symmetric_layouts_and_threads(rng, layout, stored):
+    C = rng.standard_normal((200, 200))
+    C += C.T
+    V = rng.standard_normal((200, 8))
+    one = multiply_symmetric(C, V)
+    given = stored(C, layout)
+    given = given if given.dtype.isnative else given.astype(float)  # as eigsh does
+    for threads in (1, 2, 3, 8):
+        with fastdr.num_threads(threads):
+            np.testing.assert_array_equal(multiply_symmetric(given, V), one)
 
 
 def test_gram_apply_layouts(rng, layout, stored):

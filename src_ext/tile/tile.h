@@ -69,10 +69,18 @@ typedef struct {
     ptrdiff_t (*rows_work)(ptrdiff_t depth, ptrdiff_t q);
     ptrdiff_t (*errors_work)(ptrdiff_t cols, ptrdiff_t k);
 
-    /* y += A'(A v) with A = rows [first, last) of x - shift; v and y (x.cols, gram_width). */
+    /* y += A'(A v) with A = rows [first, last) of x - shift; v and y (x.cols, gram_width). If it
+       comes off `apart`, the products are corrected instead of the rows: faster, and as many
+       digits are lost as the shift is larger than the rows about it. */
     void (*gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
-                       const void *v, void *y, void *work);
+                       int apart, const void *v, void *y, void *work);
     ptrdiff_t (*gram_work)(ptrdiff_t cols);
+
+    /* y += U v + (U - D)' v with U the rows [first, last) of the upper triangle of a symmetric x,
+       from its diagonal D on; v and y (x.cols, gram_width). */
+    void (*symmetric_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const void *v,
+                            void *y, void *work);
+    ptrdiff_t (*symmetric_work)(void);
 
     /* Fused multiply-adds in registers: returns the floating-point operations done. */
     double (*peak)(ptrdiff_t iterations);

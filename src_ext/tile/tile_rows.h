@@ -283,10 +283,11 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
 #define FD_GW ((ptrdiff_t)(64 / sizeof(T)))
 #define FD_GRAM_LD(cols) (FD_UP(cols, FD_GW) + FD_GW)
 
-/* Rows of a gram block: they stay in L2 while V and then Y pass through L1 in pieces. */
+/* Rows of a gram block: they stay in L3 between two passes, in which pieces of V and Y go through
+   L1 once for all of them. */
 FD_INLINE ptrdiff_t FD_T(gram_rows)(ptrdiff_t cols)
 {
-    ptrdiff_t rows = (ptrdiff_t)(1 << 18) / (ptrdiff_t)sizeof(T) / FD_MAX(cols, 1);
+    ptrdiff_t rows = (ptrdiff_t)(1 << 21) / (ptrdiff_t)sizeof(T) / FD_MAX(cols, 1);
     return FD_MIN(8 * FD_GROUP, FD_MAX(FD_GROUP, rows / FD_GROUP * FD_GROUP));
 }
 
@@ -360,19 +361,30 @@ FD_INLINE void FD_T(gram_backward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t
 }
 
 static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
-                             const double *shift, const void *v_, void *y_, void *work)
+                             const double *shift, int apart, const void *v_, void *y_, void *work)
 {
-    const ptrdiff_t cols = x->cols, lda = FD_GRAM_LD(cols), tall = FD_T(gram_rows)(cols);
+    const ptrdiff_t cols = x->cols, ld = FD_GRAM_LD(cols), tall = FD_T(gram_rows)(cols);
     const T *v = v_;
-    T *y = y_, *a = (T *)FD_UP((uintptr_t)work, 64), *t = a + tall * lda;
+    T *y = y_, *copy = (T *)FD_UP((uintptr_t)work, 64), *t = copy + tall * ld;
+    double offset[FD_GW] = {0}, sums[FD_GW] = {0};
+    apart = apart && shift;
+    for (ptrdiff_t j = 0; apart && j < cols; j++)
+        for (ptrdiff_t s = 0; s < FD_GW; s++)
+            offset[s] += shift[j] * v[j * FD_GW + s];
     for (ptrdiff_t row = first; row < last; row += tall) {
         const ptrdiff_t rows = FD_MIN(tall, last - row), padded = FD_UP(rows, FD_GROUP);
         fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
                                           2 * padded / FD_GROUP * cols);
-        FD_T(centre)(x, row, rows, 0, cols, shift, a, lda);
-        memset(a + rows * lda, 0, (padded - rows) * lda * sizeof(T));
+        const T *a = (const T *)(x->data + row * x->row_step);
+        ptrdiff_t lda = x->row_step / (ptrdiff_t)sizeof(T);
+        if ((shift && !apart) || rows < padded || !FD_T(in_place)(x)) {
+            FD_T(centre)(x, row, rows, 0, cols, apart ? NULL : shift, copy, ld);
+            memset(copy + rows * ld, 0, (padded - rows) * ld * sizeof(T));
+            a = copy;
+            lda = ld;
+        }
         memset(t, 0, padded * FD_GW * sizeof(T));
-        for (int back = 0; back < 2; back++)
+        for (int back = 0; back < 2; back++) {
             for (ptrdiff_t j = 0; j < cols; j += FD_DEPTH)
                 for (ptrdiff_t r = 0; r < padded; r += FD_GROUP) {
                     const ptrdiff_t here = FD_MIN(FD_DEPTH, cols - j);
@@ -383,9 +395,60 @@ static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
                         FD_T(gram_forward)(from, lda, here, v + j * FD_GW, t + r * FD_GW, &ahead);
                     fd_advance(&ahead, here);
                 }
+            for (ptrdiff_t i = 0; apart && !back && i < rows * FD_GW; i++) {
+                t[i] -= (T)offset[i % FD_GW];
+                sums[i % FD_GW] += t[i];
+            }
+        }
+    }
+    for (ptrdiff_t j = 0; apart && j < cols; j++)
+        for (ptrdiff_t s = 0; s < FD_GW; s++)
+            y[j * FD_GW + s] -= (T)(shift[j] * sums[s]);
+}
+
+/* Rows of a block of a symmetric matrix: FD_DEPTH columns of them stay in L2. */
+#define FD_BAND ((ptrdiff_t)(8 * FD_GROUP))
+
+static ptrdiff_t FD_T(symmetric_work)(void)
+{
+    return 64 + sizeof(T) * FD_BAND * (FD_LDA + 2 * FD_GW);
+}
+
+/* Each block right of the diagonal serves twice: its rows for theirs, and transposed. */
+static void FD_T(symmetric_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
+                                  const void *v_, void *y_, void *work)
+{
+    const T *v = v_;
+    T *y = y_, *copy = (T *)FD_UP((uintptr_t)work, 64), *t = copy + FD_BAND * FD_LDA;
+    T *mine = t + FD_BAND * FD_GW;
+    const fd_ahead none = {NULL, 0, 0};
+    for (ptrdiff_t row = first; row < last; row += FD_BAND) {
+        const ptrdiff_t rows = FD_MIN(FD_BAND, last - row), padded = FD_UP(rows, FD_GROUP);
+        const int direct = rows == padded && FD_T(in_place)(x);
+        memset(t, 0, 2 * FD_BAND * FD_GW * sizeof(T));
+        memcpy(mine, v + row * FD_GW, rows * FD_GW * sizeof(T));
+        for (ptrdiff_t j = row; j < x->cols; j += FD_DEPTH) {
+            const ptrdiff_t here = FD_MIN(FD_DEPTH, x->cols - j), skip = j == row ? rows : 0;
+            const T *a = (const T *)(x->data + row * x->row_step) + j;
+            ptrdiff_t lda = x->row_step / (ptrdiff_t)sizeof(T);
+            if (!direct) {
+                FD_T(fetch)(x, row, rows, j, here, copy, FD_LDA);
+                memset(copy + rows * FD_LDA, 0, (padded - rows) * FD_LDA * sizeof(T));
+                a = copy;
+                lda = FD_LDA;
+            }
+            for (ptrdiff_t r = 0; r < padded; r += FD_GROUP) {
+                FD_T(gram_forward)(a + r * lda, lda, here, v + j * FD_GW, t + r * FD_GW, &none);
+                FD_T(gram_backward)(a + r * lda + skip, lda, here - skip, mine + r * FD_GW,
+                                    y + (j + skip) * FD_GW, &none);
+            }
+        }
+        for (ptrdiff_t i = 0; i < rows * FD_GW; i++)
+            y[row * FD_GW + i] += t[i];
     }
 }
 
+#undef FD_BAND
 #undef FD_DEPTH
 #undef FD_TALL
 #undef FD_TAKE
