@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,11 @@ from fastdr.threads import blas_limit, ordered_map
 from fastdr.validation import AnyArray, FloatArray, raise_not_finite, raise_unobserved
 
 BLOCK = 1 << 17  # float64 numbers of a block of rows: what stays in a cache
+
+
+def block_rows(features: int, axes: int) -> int:
+    """Return how many rows to work on at a time."""
+    return max(16, BLOCK // max(features, axes**2))
 
 
 @dataclass(frozen=True)
@@ -43,48 +49,52 @@ class Latent:
         first, second = np.tril_indices(self.axes)
         return np.concatenate([columns[first] * columns[second], columns * self.offset])
 
-    def block_rows(self) -> int:
-        """Return how many rows to work on at a time."""
-        return max(16, BLOCK // max(len(self.offset), self.axes**2))
+
+class Groups(NamedTuple):
+    """Rows grouped by which of their cells are missing.
+
+    ``first`` (p,) a row of each group, ``group`` (m,) that of each row; ``order`` (m,) rows one
+    group after the other, of which each begins at ``starts`` (p,).
+    """
+
+    first: AnyArray
+    group: AnyArray
+    order: AnyArray
+    starts: AnyArray
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows with 0 in missing cells, grouped by which these are.
-
-    ``rows`` (m, d) float64; ``missing`` (m, d) bool; ``first`` (p,) a row of each group, ``group``
-    (m,) that of each row.
-    """
+    """Some rows with 0 in missing cells: ``rows`` (m, d) float64, ``missing`` (m, d) bool."""
 
     rows: FloatArray
     missing: AnyArray
-    first: AnyArray
-    group: AnyArray
+    groups: Groups
 
     @cached_property
     def observed(self) -> FloatArray:
         """(p, d), 1 where the rows of a group are observed."""
-        return (~self.missing[self.first]).astype(np.float64)
+        return (~self.missing[self.groups.first]).astype(np.float64)
 
     def sums(self, values: FloatArray) -> FloatArray:
         """Return (q, p): sums of `values` (q, m), one a row, over the rows of each group."""
-        order = np.argsort(self.group, kind="stable")
-        starts = np.searchsorted(self.group[order], np.arange(len(self.first)))
-        return np.add.reduceat(values[:, order], starts, axis=1)
+        sums: FloatArray = np.add.reduceat(values[:, self.groups.order], self.groups.starts, axis=1)
+        return sums
 
 
-def grouped(missing: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Return a row of each pattern of missing cells, and the pattern of each row.
+def grouped(missing: AnyArray) -> Groups:
+    """Group rows by `missing` (m, d).
 
     Examples
     --------
-    >>> grouped(np.array([[False, True], [False, False], [False, True]]))[1]
+    >>> grouped(np.array([[False, True], [False, False], [False, True]])).group
     array([1, 0, 1])
     """
     packed = np.packbits(missing, axis=1)
     keys = packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return first, group
+    order = np.argsort(group, kind="stable")
+    return Groups(first, group, order, np.searchsorted(group[order], np.arange(len(first))))
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,7 @@ class Posterior:
         No term cancels: (x - mean)' C^-1 (x - mean) = squares / s + |z|^2 and
         log det C = (cells - k) log s + log det M.
         """
-        latent, group = self.latent, self.block.group
+        latent, group = self.latent, self.block.groups.group
         cells = self.block.observed.sum(axis=1)
         volume = (cells * math.log(2 * math.pi) + self.log_dets
                   + (cells - latent.axes) * math.log(latent.noise))
@@ -134,12 +144,13 @@ def posterior(latent: Latent, block: Block) -> Posterior:
     axes = latent.axes
     packed = latent.products @ block.observed.T
     first, second = np.tril_indices(axes)
-    matrices = np.empty((axes, axes, len(block.first)))
+    group = block.groups.group
+    matrices = np.empty((axes, axes, packed.shape[1]))
     matrices[first, second] = packed[:len(first)]
     matrices[np.diag_indices(axes)] += latent.noise
     inverses, log_dets = inverted(matrices)
-    sides = latent.loadings.T @ block.rows.T - packed[len(first):][:, block.group]
-    means = np.einsum("abm,bm->am", inverses[:, :, block.group], sides)
+    sides = latent.loadings.T @ block.rows.T - packed[len(first):][:, group]
+    means = np.einsum("abm,bm->am", inverses[:, :, group], sides)
     return Posterior(latent, block, means, inverses, log_dets)
 
 
@@ -172,7 +183,7 @@ def each_posterior(latent: Latent, rows: AnyArray, centred: Callable[[AnyArray],
 
     Raises ValueError for infinity, and for a row without an observed cell.
     """
-    size = latent.block_rows()
+    size = block_rows(rows.shape[1], latent.axes)
 
     def work(index: int) -> None:
         part = slice(index * size, min((index + 1) * size, len(rows)))
@@ -183,7 +194,7 @@ def each_posterior(latent: Latent, rows: AnyArray, centred: Callable[[AnyArray],
         if missing.all(axis=1).any():
             raise_unobserved(rows)
         values[missing] = 0.0
-        use(part, posterior(latent, Block(values, missing, *grouped(missing))))
+        use(part, posterior(latent, Block(values, missing, grouped(missing))))
 
     with blas_limit(1):
         ordered_map(work, -(-len(rows) // size))

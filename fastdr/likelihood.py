@@ -16,13 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from fastdr.latent import Block, Latent, grouped, posterior
+from fastdr.latent import Block, Groups, Latent, block_rows, grouped, posterior
 from fastdr.missing import ObservedRows
-from fastdr.threads import blas_limit, ordered_map
+from fastdr.sources import BLOCK_BYTES
+from fastdr.threads import blas_limit, get_num_threads, ordered_map
 from fastdr.validation import AnyArray, FloatArray
 
 PARTS = 16  # at most, of the rows; each has sums of its own
 SUMS = 1 << 28  # bytes that these may take
+HELD = 12  # arrays of the size of a block that a thread has at a time
+LOOKED = 5  # the same of a first look at the rows, by one thread
 
 
 def start(rows: ObservedRows, components: AnyArray, variances: FloatArray, offset: FloatArray,
@@ -64,6 +67,25 @@ class Maximum:
     converged: bool
     growth: float
     likelihoods: tuple[float, ...]
+
+
+def peak_bytes(rows: int, features: int, axes: int) -> int:
+    """Return about how much memory a fit takes beyond the rows.
+
+    For each thread some blocks; of what is solved for each feature three copies, besides the sums
+    of the parts; and the groups of rows. Before that, a first look has some larger blocks, and
+    few rows of many features are filled for PCA to begin with.
+    """
+    block = block_rows(features, axes) * max(features, axes**2)
+    parts = _parts(rows, features, axes) + 3
+    steps = get_num_threads() * HELD * block + parts * features * (axes + 1)**2 + 3 * rows
+    look = LOOKED * min(rows * features, BLOCK_BYTES // 8) + (rows < features) * rows * features
+    return 8 * max(steps, look)
+
+
+def _parts(rows: int, features: int, axes: int) -> int:
+    sums = 4 * features * (axes + 1) * (axes + 2)
+    return min(PARTS, -(-rows // block_rows(features, axes)), max(1, SUMS // sums))
 
 
 def maximised(rows: ObservedRows, begin: Latent, tol: float, most: int,
@@ -154,14 +176,11 @@ class _Search:
 
     def __init__(self, rows: ObservedRows, latent: Latent) -> None:
         count, features = rows.array.shape
-        self.rows, size = rows, latent.block_rows()
-        self.edges = [*range(0, count, size), count]
-        blocks = len(self.edges) - 1
-        triangle = (latent.axes + 1) * (latent.axes + 2) // 2
-        self.parts = min(PARTS, blocks, max(1, SUMS // (8 * features * triangle)))
-        self.groups = ordered_map(self._grouped, blocks)
+        self.rows, self.parts = rows, _parts(count, features, latent.axes)
+        self.edges = [*range(0, count, block_rows(features, latent.axes)), count]
+        self.groups = ordered_map(self._grouped, len(self.edges) - 1)
 
-    def _grouped(self, index: int) -> tuple[AnyArray, AnyArray]:
+    def _grouped(self, index: int) -> Groups:
         part = self.rows.array[self.edges[index]:self.edges[index + 1]]
         return grouped(np.isnan(part))
 
@@ -189,7 +208,7 @@ class _Search:
         rows = self.rows.centred(first, last)
         missing = np.isnan(rows)
         rows[missing] = 0.0
-        block = Block(rows, missing, *self.groups[index])
+        block = Block(rows, missing, self.groups[index])
         told = posterior(latent, block)
         weights = self.rows.weights_of(first, last)
         coordinates = np.concatenate([told.means, np.ones((1, len(rows)))])

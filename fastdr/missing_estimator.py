@@ -13,11 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fastdr.axes_estimator import AxesEstimator, residual_bar, whitening
 from fastdr.centring import rows_meant
+from fastdr.inputs import as_bytes
 from fastdr.latent import Latent
-from fastdr.likelihood import Maximum, maximised, start
+from fastdr.likelihood import Maximum, maximised, peak_bytes, start
 from fastdr.missing import ObservedRows, gathered, has_missing, observed_rows
 from fastdr.models import LinearModel, times_power
 from fastdr.pca_model import Wanted, likely_model
+from fastdr.plan import readable
 from fastdr.sources import Source
 from fastdr.sparse import SparseSource
 from fastdr.validation import (
@@ -39,6 +41,7 @@ class MissingEstimator(AxesEstimator):
     mean: ArrayLike | None
     tol: float
     max_iter: int
+    max_memory: int | str | None
     progress: bool
     certificate: bool | str
     warm_start: bool
@@ -118,6 +121,7 @@ class MissingEstimator(AxesEstimator):
         known = None if self.mean is None else as_vector(self.mean, features, "mean")
         count = rows_meant(size, weights, known is not None)
         self._check_observed(min(count, features - 1))
+        self._check_memory(size, features)
         rows = observed_rows(source, weights, known, self.standardize)
         self._check_cells(rows)
         if not rows.squares.any():  # then nothing is unknown
@@ -160,6 +164,18 @@ class MissingEstimator(AxesEstimator):
             raise ValueError(f"certificate={self.certificate!r} is not allowed where cells are "
                              "missing: the likelihood may have several maxima, and nothing proves "
                              "that the one found is the largest. report_ has its gradient.")
+
+    def _check_memory(self, rows: int, features: int) -> None:
+        """Refuse what takes more than `max_memory`."""
+        if self.max_memory is None:
+            return
+        memory = as_bytes(self.max_memory, "max_memory")
+        needed = peak_bytes(rows, features, int(self.n_components))
+        if needed > memory:
+            raise ValueError(f"EM does not fit in {readable(memory)} beyond the data: "
+                             f"{self.n_components} axes of {features} features need about "
+                             f"{readable(needed)}. Allow more memory or fewer threads, or pass a "
+                             "smaller n_components.")
 
     def _check_cells(self, rows: ObservedRows) -> None:
         """Refuse more unknowns than observed cells."""

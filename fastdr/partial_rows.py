@@ -106,7 +106,7 @@ class PartlyObserved(LinearlyMapped):
 
         def judge(part: slice, told: Posterior) -> None:
             densities[part] = told.log_densities(told.squares())
-            densities[part] += (told.block.observed @ volume)[told.block.group]
+            densities[part] += (told.block.observed @ volume)[told.block.groups.group]
 
         each_posterior(self._latent, rows, self.centred, judge)
         return densities

@@ -14,7 +14,7 @@ from tolerance import assert_orthonormal, rounding, subspace_angle
 
 import fastdr
 from fastdr.latent import Block, Latent, grouped, inverted, posterior
-from fastdr.likelihood import _Search, change, maximised
+from fastdr.likelihood import _Search, change, maximised, peak_bytes
 from fastdr.missing import observed_rows
 from fastdr.sources import ArraySource, BlockSource
 
@@ -63,7 +63,9 @@ def test_small_matrices_are_inverted(rng):
 @hypothesis.given(st.integers(1, 12), st.integers(1, 20), st.integers(0, 2**32 - 1))
 def test_rows_are_grouped_by_what_is_missing(count, features, seed):
     missing = np.random.default_rng(seed).random((count, features)) < 0.3
-    first, group = grouped(missing)
+    first, group, order, starts = grouped(missing)
+    assert sorted(order) == list(range(count))
+    assert (group[order[starts]] == np.arange(len(first))).all()
     assert (missing[first[group]] == missing).all()
     assert len(first) == len(np.unique(missing, axis=0))
 
@@ -72,7 +74,7 @@ def test_the_posterior_is_the_normal_one(rng):
     X = mixture(rng, 40, 6, 3, gone=0.4)[1]
     latent = Latent(rng.standard_normal((6, 3)), rng.standard_normal(6), 0.3)
     missing = np.isnan(X)
-    told = posterior(latent, Block(np.where(missing, 0, X), missing, *grouped(missing)))
+    told = posterior(latent, Block(np.where(missing, 0, X), missing, grouped(missing)))
     covariance = latent.loadings @ latent.loadings.T + 0.3 * np.eye(6)
     expected = reference.conditional_rows(X, covariance, latent.offset)
     bound = rounding(float, 6, np.linalg.cond(covariance) * np.nanmax(np.abs(X)))
@@ -607,3 +609,18 @@ def test_the_change_of_a_step(rng):
 def test_a_bar_is_shown(rows, capsys):
     fastdr.PCA(2, missing="em", progress=True).fit(rows)
     assert "step" in capsys.readouterr().err
+
+
+def test_memory_is_kept_or_the_fit_refused_before_it_begins(rng):
+    import tracemalloc
+    X = mixture(rng, 4000, 60, 12, gone=0.3)[1]
+    with pytest.raises(ValueError, match=r"EM does not fit in 1 MB beyond the data: 12 axes of 60"):
+        fastdr.PCA(12, missing="em", max_memory="1MB").fit(X)
+    for threads in (1, 4):
+        with fastdr.num_threads(threads):
+            tracemalloc.start()
+            fastdr.PCA(12, missing="em", tol=1.0, max_memory="200MB").fit(X)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            bound = peak_bytes(*X.shape, 12)
+        assert peak < bound
