@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import contestants, data, networks, reference, rivals
+from bench import contestants, data, gaps, networks, reference, rivals
 from bench.contestants import Contestant
 from bench.data import Inputs
 
@@ -177,6 +177,8 @@ CASES: tuple[Case, ...] = (
     Case("PCA.fit", "f4", (50, 200_000), (50, 20_000), data.with_components(5),
          contestants.FIT_WIDE, reference.fit_error, 1e-5, _gram_triangle, detail="→5"),
     *_FEW_AXES,
+    Case("PCA.fit missing", "f8", (4_000, 50), (500, 30), gaps.inputs, gaps.MISSING, gaps.gap,
+         2 * gaps.GAP, target=5.0, detail=f"→{gaps.AXES}"),
     Case("partial_fit", "f8", (20_000, 200), (3_000, 20), data.with_components(10),
          contestants.STREAM, reference.fit_error, 1e-11, _triangle, 10.0, detail="→10"),
     Case("partial_fit", "f8", (20_000, 1_000), (1_000, 50), data.with_components(10),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,6 +26,7 @@ class AxesEstimator(LinearEstimator):
 
     model_: LinearModel
     whiten: bool | str
+    standardize: bool
 
     def _replace(self, name: str, value: Any) -> None:
         """Set one part of the model by hand, as scikit-learn's attributes allow."""
@@ -136,6 +138,17 @@ class AxesEstimator(LinearEstimator):
         """Solver that the fit used."""
         return str(self.model_.report["solver"])
 
+    def _warn_constant(self, squares: FloatArray, level: int = 5) -> None:
+        """Warn of columns that do not vary, at `level` of the stack."""
+        constant = np.flatnonzero(squares == 0)
+        if constant.size == squares.size:
+            warnings.warn("All rows are equal: every variance is 0 and the axes are arbitrary.",
+                          UserWarning, level)
+        elif constant.size and self.standardize:
+            shown = ", ".join(map(str, constant[:5])) + (", ..." if constant.size > 5 else "")
+            warnings.warn(f"{constant.size} constant column(s) ({shown}) cannot be scaled to unit "
+                          "deviation; they are divided by 1 and add nothing.", UserWarning, level)
+
     def reconstruction_error(self, X: ArrayLike, per_row: bool = False) -> Any:
         """Return the squared distance of rows to their reconstruction from k axes.
 
@@ -199,12 +212,12 @@ def whitening(whiten: Any) -> Whitening:
 
 
 @contextmanager
-def residual_bar(shown: bool, description: str) -> Iterator[Any]:
-    """Provide a callback that shows columns and the largest residual on stderr, or None."""
+def residual_bar(shown: bool, description: str, unit: str = "column") -> Iterator[Any]:
+    """Provide a callback that shows columns (or what `unit` says) and a residual, or None."""
     if not shown:
         yield None
         return
-    with tqdm(desc=description, unit="column", leave=False) as bar:
+    with tqdm(desc=description, unit=unit, leave=False) as bar:
 
         def callback(columns: int, values: FloatArray, residuals: FloatArray) -> None:
             scale = float(values[0]) or 1.0

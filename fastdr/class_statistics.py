@@ -74,7 +74,7 @@ class ClassMoments:
         the mean of the first rows of their class, which is moved to the mean of all afterwards;
         where that would cost digits, the array is read again about the means. So neither an
         offset of the data nor the distance between classes costs any. float32 rows are
-        multiplied as by `Moments.of`.
+        multiplied as by `Moments.of`. Rows of weight 0 are absent, as is a class of no other.
 
         Raises
         ------

@@ -130,7 +130,8 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
             Finite real rows of any layout and dtype; never modified, never copied as a whole.
         y : (n,) labels: numbers, bool or strings.
         sample_weight : (n,) array, optional
-            How many rows each row stands for; classes without weight are left out.
+            Frequencies: how many rows each row stands for; 0 is none, and a class without weight is
+            left out.
 
         Returns
         -------

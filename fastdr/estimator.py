@@ -83,6 +83,16 @@ class ModelEstimator(
         """Whether `_fitted` and the model do."""
         return False
 
+    @property
+    def _takes_missing(self) -> bool:
+        """Whether cells of rows to fit and to transform may be NaN."""
+        return False
+
+    @property
+    def _map(self) -> Callable[[Any], AnyArray]:
+        """What turns rows into scores."""
+        return self.model_.transform
+
     def _fitted(self, source: Source, weights: FloatArray | None) -> Model:
         raise NotImplementedError
 
@@ -96,8 +106,8 @@ class ModelEstimator(
             Finite real rows of any layout and dtype; never modified, never copied as a whole.
         y : ignored
         sample_weight : (n,) array, optional
-            How many rows each row stands for: 2 is the same as having it twice, 0 as not
-            having it.
+            Frequencies, not reliabilities: how many rows each row stands for. 2 is the same as
+            having it twice, 0 as not having it; variances have divisor sum w - 1.
 
         Returns
         -------
@@ -119,9 +129,9 @@ class ModelEstimator(
             raise TypeError("fit_transform reads the rows twice, but these can be read once only.")
         source = self._fit_rows(given, sample_weight)
         if isinstance(source, SparseSource):
-            return self.model_.transform(source)
+            return self._map(source)
         if isinstance(source, ArraySource):
-            return self.model_.transform(source.array)
+            return self._map(source.array)
         scores: AnyArray = self._scores(source)
         return scores
 
@@ -136,7 +146,7 @@ class ModelEstimator(
             scores: AnyArray = self._scores(open_rows(X))
             return scores
         with self._rows(X) as rows:
-            return self.model_.transform(rows)
+            return self._map(rows)
 
     def _scores(self, source: Any) -> Any:
         """Return the scores of all blocks of a source after checking its features."""
@@ -149,13 +159,13 @@ class ModelEstimator(
             raise ValueError("The feature names should match those that were passed during fit: "
                              f"{names}.")
         if hasattr(source, "mapped"):
-            return source.mapped(self.model_.transform, list(self.get_feature_names_out()),
+            return source.mapped(self._map, list(self.get_feature_names_out()),
                                  working_dtype(source.dtype))
         scores, row = [], 0
         for block in source.blocks():
             if len(block):
-                with rows_named(block, source.columns, row):
-                    scores.append(self.model_.transform(block))
+                with rows_named(block, source.columns, row, self._takes_missing):
+                    scores.append(self._map(block))
             row += len(block)
         if not scores:
             raise ValueError("Found no rows: the source is empty.")
@@ -243,8 +253,11 @@ class ModelEstimator(
         return None if names is None else list(names)
 
     @contextmanager
-    def _rows(self, X: Any) -> Iterator[AnyArray]:
-        """Provide new rows as an array or SparseSource, after checking that they fit the model."""
+    def _rows(self, X: Any, missing: bool = False) -> Iterator[AnyArray]:
+        """Provide new rows as an array or SparseSource, after checking that they fit the model.
+
+        An error about NaN or infinity names the column; NaN is none if `missing`.
+        """
         if "model_" not in self.__dict__:
             check_is_fitted(self)
         if self._takes_sparse and is_sparse(X):
@@ -258,7 +271,7 @@ class ModelEstimator(
         try:
             yield array
         except ValueError:
-            self._name_column(ArraySource(array, self._names()))
+            self._name_column(ArraySource(array, self._names()), missing)
             raise
 
     @contextmanager
@@ -270,9 +283,10 @@ class ModelEstimator(
             self._name_column(source)
             raise
 
-    def _name_column(self, source: Source) -> None:
+    def _name_column(self, source: Source, missing: bool = False) -> None:
         if source.columns is not None and isinstance(source, ArraySource):
-            raise_not_finite(source.array, columns=source.columns)
+            raise_not_finite(source.array, columns=source.columns,
+                             allow_nan=missing or self._takes_missing)
 
     @property
     def _n_features_out(self) -> int:
@@ -283,6 +297,7 @@ class ModelEstimator(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.input_tags.sparse = self._takes_sparse
+        tags.input_tags.allow_nan = self._takes_missing
         return tags
 
     def __getstate__(self) -> dict[str, Any]:

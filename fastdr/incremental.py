@@ -120,7 +120,7 @@ class IncrementalPCA(PCA):
             One row is enough. Moments stand for the rows they are of.
         y : ignored
         sample_weight : (n,) array, optional
-            How many rows each row stands for, as in ``fit``.
+            Frequencies: how many rows each row stands for, as in ``fit``.
         check_input : ignored, for compatibility
 
         Returns
@@ -263,7 +263,7 @@ class IncrementalPCA(PCA):
         count = max(rows.count, rows_meant(rows.count, np.array([weight]), False))
         self._check_seen(count)
         components, share = solver._number(count, rows.mean.size)
-        solver._warn_constant(rows)
+        solver._warn_constant(rows.squares)
         way = solver._way(rows.source)
         found = solver._chosen(rows, solver._spectrum(rows, way, components, share), count)
         model = solver._model(rows, found, way, count)

@@ -16,8 +16,9 @@ from numpy.linalg import LinAlgError
 from numpy.typing import ArrayLike
 
 from fastdr.certificate import Certificate
-from fastdr.embedding import LinearlyMapped, LinearMap
+from fastdr.embedding import LinearMap
 from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
+from fastdr.partial_rows import PartlyObserved
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, as_rows
 from fastdr.validation import (
@@ -65,7 +66,7 @@ def times_power(values: Any, exponent: int) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel(LinearlyMapped):
+class LinearModel(PartlyObserved):
     """Rows described by a mean and `k` orthonormal axes, and by what varies along them.
 
     Attributes
@@ -246,10 +247,7 @@ class LinearModel(LinearlyMapped):
         X = self._rows(X)
         axes, features = self.components.shape
         if self._singular:
-            warnings.warn(f"The model is singular: rank {self.rank} of {features} features and "
-                          "no noise, so no density exists and -inf is returned. Keep fewer than "
-                          f"{max(self.rank, 1)} components.", RuntimeWarning, stacklevel=2)
-            return np.full(len(X), -math.inf)
+            return self._no_density(len(X))
         kept = np.maximum(self.variances, self.noise_variance)
         log_volume = float(np.log(kept).sum()) - 2 * features * self.exponent * math.log(2)
         if axes < features:
@@ -267,6 +265,13 @@ class LinearModel(LinearlyMapped):
             raise_not_finite(X)
         density: FloatArray = -0.5 * (features * math.log(2 * math.pi) + log_volume + distances)
         return density
+
+    def _no_density(self, rows: int) -> FloatArray:
+        features = self.components.shape[1]
+        warnings.warn(f"The model is singular: rank {self.rank} of {features} features and no "
+                      "noise, so no density exists and -inf is returned. Keep fewer than "
+                      f"{max(self.rank, 1)} components.", RuntimeWarning, stacklevel=3)
+        return np.full(rows, -math.inf)
 
     def _distances(self, X: AnyArray, kept: FloatArray) -> FloatArray:
         """Squared Mahalanobis distances of rows to the mean."""

@@ -14,11 +14,13 @@ from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from fastdr.axes_estimator import AxesEstimator, residual_bar, whitening
+from fastdr.axes_estimator import residual_bar
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
 from fastdr.inputs import as_bytes
-from fastdr.models import LinearModel, fix_signs, times_power
+from fastdr.missing_estimator import MissingEstimator
+from fastdr.models import LinearModel
+from fastdr.pca_model import axes_model
 from fastdr.plan import ITERATIVE, NOMINAL, PROOF, Plan, Rates, Task, measured, plan
 from fastdr.progress import with_progress
 from fastdr.solvers import Spectrum, lapack, qr_svd
@@ -41,7 +43,7 @@ ALIASES = {"full": "svd", "covariance_eigh": "lapack", "arpack": "lanczos"}
 SOLVERS = ("auto", "lapack", "svd", "lanczos", "power", "randomized", *ALIASES)
 
 
-class PCA(AxesEstimator):
+class PCA(MissingEstimator):
     """Principal component analysis of rows: the orthogonal axes along which they vary most.
 
     Right for any offset, scale, dtype and rank; one read of the data in the usual case. With all
@@ -93,6 +95,13 @@ class PCA(AxesEstimator):
         or the fit refused before anything is read.
     warm_start : bool, default False
         Begin an iteration with the axes of the earlier fit, for more axes or new rows.
+    missing : "em" or None, default None
+        None refuses NaN. "em" takes it for a missing cell, and maximises the likelihood of the
+        observed cells under probabilistic PCA (Tipping & Bishop 1999), from the axes that the
+        solver finds with column means in the gaps. `n_components` must be an integer then.
+    max_iter : int, default 1000
+        Steps of EM at most. It ends when a step changes axes, variances and noise by no more
+        than `tol`, 1e-7 by default; else a ConvergenceWarning says by how much.
 
     Attributes
     ----------
@@ -106,10 +115,11 @@ class PCA(AxesEstimator):
     n_components_, n_samples_, n_features_in_ : int
         ``n_samples_`` counts what the weights stand for.
     feature_names_in_ : (d,) array of str, for frames only.
-    noise_variance_ : float, mean variance of the min(n, d) - k axes left out.
+    noise_variance_ : float, mean variance of the min(n, d) - k axes left out; of d - k by EM.
     total_variance_ : float, of all axes, kept or not.
     rank_ : int, kept axes whose deviation exceeds max(n, d) eps times the largest.
-    solver_used_ : str, "lapack", "svd", "lanczos", "power" or "randomized".
+    solver_used_ : str, "lapack", "svd", "lanczos", "power", "randomized" or "em".
+    n_iter_ : int, steps of EM; 1 if no cell is missing.
     certificate_ : Certificate or None, bounds on the variances; they concern the scatter as
         computed and its rounding, not sampling.
     report_ : dict that prints as a table: what the fit did and how sure its numbers are.
@@ -142,7 +152,8 @@ class PCA(AxesEstimator):
                  random_state: int | Generator | RandomState | None = None,
                  standardize: bool = False, mean: ArrayLike | None = None,
                  progress: bool = False, certificate: bool | str = "auto",
-                 max_memory: int | str | None = None, warm_start: bool = False) -> None:
+                 max_memory: int | str | None = None, warm_start: bool = False,
+                 missing: str | None = None, max_iter: int = 1000) -> None:
         self.n_components = n_components
         self.copy = copy
         self.whiten = whiten
@@ -158,13 +169,19 @@ class PCA(AxesEstimator):
         self.certificate = certificate
         self.max_memory = max_memory
         self.warm_start = warm_start
+        self.missing = missing
+        self.max_iter = max_iter
 
     @property
     def _takes_sparse(self) -> bool:
-        return ALIASES.get(self.svd_solver, self.svd_solver) != "svd"
+        return (ALIASES.get(self.svd_solver, self.svd_solver) != "svd"
+                and not self._takes_missing)
 
     def _fitted(self, source: Source, weights: FloatArray | None) -> LinearModel:
         self._check_parameters()
+        source, gaps = self._observed(source)
+        if gaps:
+            return self._fitted_observed(source, weights)
         size, features = source.shape
         count = None if size is None else rows_meant(size, weights, self.mean is not None)
         if count is not None:
@@ -182,7 +199,7 @@ class PCA(AxesEstimator):
             rows = replace(rows, source=source)  # without the bar, which is of blocks
         count = rows_meant(rows.count, weights, mean is not None)
         components, share = self._number(count, features)
-        self._warn_constant(rows)
+        self._warn_constant(rows.squares)
         found = self._chosen(rows, self._spectrum(rows, way, components, share), count)
         self._warn_unconverged(found)
         return self._model(rows, found, way, count)
@@ -193,7 +210,7 @@ class PCA(AxesEstimator):
         told, rows = centred_sparse(source, weights, mean, self.standardize)
         count = rows_meant(rows.count, weights, mean is not None)
         components, share = self._number(count, rows.mean.size)
-        self._warn_constant(rows)
+        self._warn_constant(rows.squares)
         with residual_bar(self.progress, "lanczos") as callback:
             found = spectrum_of(
                 told, rows, components, share, rng=self._generator(),
@@ -331,6 +348,8 @@ class PCA(AxesEstimator):
                                "'auto' or an integer of at least 0"),
             "certificate": (self.certificate in ("auto", True, False, "residual", "proof"),
                             "'auto', 'proof', 'residual', True or False"),
+            "missing": (self.missing in (None, "em"), "None or 'em'"),
+            "max_iter": (whole(self.max_iter, 1), "an integer of at least 1"),
             "power_iteration_normalizer": (
                 self.power_iteration_normalizer in ("auto", "QR", "LU", "none"),
                 "'auto', 'QR', 'LU' or 'none'"),
@@ -349,52 +368,5 @@ class PCA(AxesEstimator):
                           "more than tol; the variances are lower bounds. Use "
                           "svd_solver='auto' or 'lanczos', or raise tol.", ConvergenceWarning, 5)
 
-    def _warn_constant(self, rows: CentredRows) -> None:
-        constant = np.flatnonzero(rows.squares == 0)
-        if constant.size == rows.squares.size:
-            warnings.warn("All rows are equal: every variance is 0 and the axes are arbitrary.",
-                          UserWarning, 5)
-        elif constant.size and self.standardize:
-            shown = ", ".join(map(str, constant[:5])) + (", ..." if constant.size > 5 else "")
-            warnings.warn(f"{constant.size} constant column(s) ({shown}) cannot be scaled to unit "
-                          "deviation; they are divided by 1 and add nothing.", UserWarning, 5)
-
     def _model(self, rows: CentredRows, found: Spectrum, way: Plan, count: int) -> LinearModel:
-        """Turn eigenvalues of the scatter into a model."""
-        features, axes = rows.mean.size, len(found.values)
-        left_out = found.left_out / rows.divisor
-        others = min(count, features) - axes
-        names = getattr(self, "feature_names_in_", None)
-        return LinearModel(
-            mean=np.ldexp(rows.mean, -rows.exponent),
-            components=fix_signs(found.vectors).astype(working_dtype(rows.source.dtype)),
-            variances=found.values / rows.divisor,
-            total_variance=found.total / rows.divisor,
-            noise_variance=left_out / others if others else 0.0,
-            rank=found.rank,
-            count=count,
-            left_out=left_out,
-            scale=None if rows.scale is None else np.ldexp(rows.scale, -rows.exponent),
-            whiten=whitening(self.whiten),
-            exponent=0 if self.standardize else rows.exponent,
-            feature_names=None if names is None else tuple(map(str, names)),
-            report=self._report(rows, found, way, count))
-
-    def _report(self, rows: CentredRows, found: Spectrum, way: Plan, count: int
-                ) -> dict[str, Any]:
-        reason = way.reason
-        if found.reason:
-            reason = f"{found.solver} took over from {way.solver}: {found.reason}; {reason}"
-        report = {
-            "solver": found.solver, "asked_for": self.svd_solver, "reason": reason,
-            "method": found.method, "passes": 1 + found.passes, "rows": count,
-            "features": rows.mean.size, "components": len(found.values), "rank": found.rank,
-            "weight": rows.weight, "divisor": rows.divisor, "dtype": str(rows.source.dtype),
-            "variance_error": float(times_power(found.error / rows.divisor, -2 * rows.exponent)),
-        }
-        if found.residual is not None:
-            report |= {"columns": found.columns, "residual": found.residual,
-                       "converged": found.converged}
-        if found.certificate is not None:
-            report["certificate"] = found.certificate.times(1 / rows.divisor).as_dict()
-        return report
+        return axes_model(rows, found, way, count, self._wanted)

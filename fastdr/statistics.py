@@ -82,6 +82,8 @@ class Moments:
         costs no digits (Chan, Golub & LeVeque 1983). float32 and float16 data are multiplied in
         float32 within 256 rows and added in float64 (relative to the trace about 1e-8), or in
         float64 throughout with ``precision="double"``; 8-bit integers are summed exactly.
+        Rows of weight 0 are absent. The sums serve weights that are frequencies and such that are
+        reliabilities: only the `divisor` of a covariance differs.
 
         Raises
         ------
@@ -263,7 +265,8 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     X : (n, d) array of float64, float32, float16, integers or bool
         Any memory layout; memory-mapped arrays are read in place.
     sample_weight : (n,), optional
-        How often each row counts; a weight of two equals the row twice.
+        Frequencies: how often each row counts. 2 is the row twice, 0 is no row. For reliabilities,
+        whose scale means nothing, see `Moments.covariance`.
     mean : (d,), optional
         The known mean; without it the sample mean is used.
     ddof : float, optional

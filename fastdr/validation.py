@@ -14,6 +14,7 @@ FloatArray = NDArray[np.float64]
 AnyArray = NDArray[Any]
 
 _ALLOWED = "float64, float32, float16, bool and integers of 8 to 64 bits"
+_IMPUTES = ", as PCA(missing='em') does"
 _SCAN_BYTES = 1 << 22
 _MOST_COLUMNS = (1 << 31) - 1  # of a sparse matrix, whose kernels take indices of 32 bits
 LARGEST_SQUARE = 1 << 15  # order; a larger square matrix takes more than 8 GB
@@ -113,6 +114,8 @@ def _array_of(X: Any, name: str) -> AnyArray:
         array = np.asarray(X)
     except ValueError as error:  # ragged nested sequences
         raise ValueError(f"{name} cannot be read as a rectangular array: {error}") from None
+    if array.dtype == object and hasattr(X, "iloc"):  # pandas has cells that are NA, not NaN
+        array = X.to_numpy(na_value=np.nan)
     if array.dtype == object:
         try:
             return array.astype(np.float64)
@@ -283,11 +286,11 @@ def output(out: AnyArray | None, shape: tuple[int, ...], dtype: DTypeLike,
 
 
 def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None = None,
-                     first_row: int = 0) -> None:
+                     first_row: int = 0, allow_nan: bool = False) -> None:
     """Raise ValueError naming the first NaN or infinity of `X`; do nothing if it has none.
 
     Scans blocks of a few megabytes, so no mask of the whole array is made. `first_row` is the
-    row of the data at which `X` begins.
+    row of the data at which `X` begins; with `allow_nan` only infinity is an error.
     """
     if X.dtype.kind != "f":
         return
@@ -295,7 +298,8 @@ def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None
     first: tuple[int, int] | None = None
     count, kind = 0, "NaN"
     for start in range(0, X.shape[0], step):
-        bad = ~np.isfinite(X[start:start + step])
+        block = X[start:start + step]
+        bad = np.isinf(block) if allow_nan else ~np.isfinite(block)
         count += int(bad.sum())
         if first is None and bad.any():
             row, column = divmod(int(np.argmax(bad)), X.shape[1])
@@ -306,14 +310,26 @@ def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None
         label = f"column {column}" if columns is None else f"column {column} ({columns[column]!r})"
         raise ValueError(
             f"Input {name} contains {kind} at row {first_row + row}, {label} ({count} non-finite "
-            f"value{'s' if count > 1 else ''} in all). Remove or impute such values first.")
+            f"value{'s' if count > 1 else ''} in all). Remove or impute such values first"
+            f"{_IMPUTES if name == 'X' and kind == 'NaN' else ''}.")
+
+
+def raise_unobserved(X: AnyArray, first_row: int = 0) -> None:
+    """Raise ValueError naming the first row of `X` of which every cell is NaN, if there is one."""
+    empty = np.isnan(X).all(axis=1)
+    if empty.any():
+        raise ValueError(f"row {first_row + int(np.argmax(empty))} has no observed cell, so "
+                         "nothing is known of it; leave such rows out.")
 
 
 @contextmanager
-def rows_named(block: AnyArray, columns: Sequence[str] | None, first_row: int) -> Iterator[None]:
+def rows_named(block: AnyArray, columns: Sequence[str] | None, first_row: int,
+               allow_nan: bool = False) -> Iterator[None]:
     """Let an error about NaN or infinity in a `block` name the row of all the data."""
     try:
         yield
     except ValueError:
-        raise_not_finite(block, columns=columns, first_row=first_row)
+        raise_not_finite(block, columns=columns, first_row=first_row, allow_nan=allow_nan)
+        if allow_nan:
+            raise_unobserved(block, first_row)
         raise

@@ -213,3 +213,49 @@ def run_graph(graph, rows):
     (found,) = session.run([result.name], {given.name: rows})
     assert found.shape[1:] == tuple(result.shape[1:])
     return found
+
+
+def observed_log_likelihoods(X, loadings, mean, noise):
+    """Log density of the observed cells of each row of probabilistic PCA, from its definition."""
+    densities = []
+    for row in np.asarray(X, float):
+        seen = ~np.isnan(row)
+        covariance = loadings[seen] @ loadings[seen].T + noise * np.eye(seen.sum())
+        gap = row[seen] - mean[seen]
+        sign, volume = np.linalg.slogdet(2 * np.pi * covariance)
+        assert sign > 0
+        densities.append(-0.5 * (volume + gap @ np.linalg.solve(covariance, gap)))
+    return np.array(densities)
+
+
+def conditional_rows(X, covariance, mean):
+    """Rows with missing cells filled by their normal means given the others."""
+    filled = np.array(X, float)
+    for row in filled:
+        gone = np.isnan(row)
+        known = np.linalg.solve(covariance[np.ix_(~gone, ~gone)], row[~gone] - mean[~gone])
+        row[gone] = mean[gone] + covariance[np.ix_(gone, ~gone)] @ known
+    return filled
+
+
+def expectation_step(X, loadings, mean, noise, weights):
+    """One step of EM for probabilistic PCA, a row and a feature at a time; nothing is shared."""
+    rows, features = X.shape
+    axes = loadings.shape[1]
+    seen = ~np.isnan(X)
+    first, second = np.zeros((rows, axes + 1)), np.zeros((rows, axes + 1, axes + 1))
+    for i in range(rows):
+        part = loadings[seen[i]]
+        spread = np.linalg.inv(np.eye(axes) + part.T @ part / noise)
+        first[i] = [*(spread @ part.T @ (X[i, seen[i]] - mean[seen[i]]) / noise), 1]
+        second[i] = np.outer(first[i], first[i])
+        second[i, :axes, :axes] += spread
+    columns = np.zeros((features, axes + 1))
+    for j in range(features):
+        i = seen[:, j]
+        matrix = np.einsum("i,iab->ab", weights[i], second[i])
+        columns[j] = np.linalg.solve(matrix, (weights[i] * X[i, j]) @ first[i])
+    squares = (X**2 - 2 * X * (first @ columns.T)
+               + np.einsum("ja,iab,jb->ij", columns, second, columns))
+    noise = np.nansum(weights[:, None] * squares) / (weights @ seen.sum(axis=1))
+    return columns[:, :axes], columns[:, axes], noise

@@ -20,6 +20,7 @@ import fastdr
 TABLE = {
     "PCA": (fastdr.PCA(2), {"n_components": [1, 2, 3]}),
     "PCA zca": (fastdr.PCA(3, whiten="zca", standardize=True), {"whiten": ["zca", "pca", False]}),
+    "PCA missing": (fastdr.PCA(2, missing="em"), {"n_components": [1, 2, 3]}),
     "LinearDiscriminantAnalysis": (fastdr.LinearDiscriminantAnalysis(n_components=2),
                                    {"shrinkage": [None, 0.1, "auto"]}),
     "FastICA": (fastdr.FastICA(2), {"fun": ["logcosh", "cube"]}),
@@ -38,6 +39,7 @@ CHECKED = [
         "rotation is as good."}),
     (fastdr.LinearDiscriminantAnalysis(solver="eigen"), {}),
     (fastdr.PCA(1, svd_solver="randomized"), {}),
+    (fastdr.PCA(1, missing="em"), {}),
 ]
 
 pytestmark = pytest.mark.filterwarnings(
