@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fastdr.mapped import read
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows
 from fastdr.statistics import FEW_ROWS, Moments, Precision, column_moments
 from fastdr.validation import AnyArray, FloatArray, working_dtype
@@ -60,7 +61,7 @@ class CentredRows:
 
     def centred(self, block: AnyArray, columns: slice = slice(None)) -> FloatArray:
         """Return some `columns` of the rows as float64, centred and scaled."""
-        rows = block[:, columns].astype(np.float64)
+        rows = read(block[:, columns]).astype(np.float64)
         if self.exponent:
             np.ldexp(rows, self.exponent, out=rows)
         rows -= self.mean[columns]
