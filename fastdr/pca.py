@@ -14,7 +14,8 @@ from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from fastdr.axes_estimator import AxesEstimator, residual_bar, whitening
+from fastdr.axes_estimator import residual_bar, whitening
+from fastdr.batches import BatchedAxes
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
 from fastdr.inputs import as_bytes
@@ -41,7 +42,7 @@ ALIASES = {"full": "svd", "covariance_eigh": "lapack", "arpack": "lanczos"}
 SOLVERS = ("auto", "lapack", "svd", "lanczos", "power", "randomized", *ALIASES)
 
 
-class PCA(AxesEstimator):
+class PCA(BatchedAxes):
     """Principal component analysis of rows: the orthogonal axes along which they vary most.
 
     Right for any offset, scale, dtype and rank; one read of the data in the usual case. With all
@@ -114,6 +115,7 @@ class PCA(AxesEstimator):
         computed and its rounding, not sampling.
     report_ : dict that prints as a table: what the fit did and how sure its numbers are.
     model_ : LinearModel, the frozen fitted state.
+    moments_, n_samples_seen_ : of rows in batches, after ``partial_fit`` only.
 
     Notes
     -----
@@ -132,8 +134,6 @@ class PCA(AxesEstimator):
     >>> pca.transform([[1.0, 5, 5]])
     array([[1.]])
     """
-
-    model_: LinearModel
 
     def __init__(self, n_components: Any = None, *, copy: bool = True,
                  whiten: bool | str = False, svd_solver: str = "auto", tol: float = 0.0,
@@ -264,7 +264,7 @@ class PCA(AxesEstimator):
 
     def _earlier(self, features: int) -> FloatArray | None:
         """Return the axes of the earlier fit, if they are to be begun with."""
-        model = vars(self).get("model_")
+        model = vars(self).get("model_") or self._model_before
         if not self.warm_start or model is None or not len(model.components):
             return None
         known: FloatArray = model.components.astype(np.float64)
