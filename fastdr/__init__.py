@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fastdr.ica import FastICA as FastICA
     from fastdr.incremental import IncrementalPCA as IncrementalPCA
     from fastdr.inputs import open_rows as open_rows
+    from fastdr.low_rank import LowRankMoments as LowRankMoments
     from fastdr.lsi import LSI as LSI
     from fastdr.lsi_model import LSIModel as LSIModel
     from fastdr.models import LinearModel as LinearModel
@@ -59,7 +60,8 @@ _HOME = {
     "ClassMoments": "class_statistics", "DiscriminantModel": "discriminant_model",
     "Drift": "drift", "EigenResult": "eigen", "FastICA": "ica", "IncrementalPCA": "incremental",
     "LSI": "lsi", "LSIModel": "lsi_model", "LinearDiscriminantAnalysis": "discriminant",
-    "LinearModel": "models", "Moments": "statistics", "NetworkModel": "network_model",
+    "LinearModel": "models", "LowRankMoments": "low_rank", "Moments": "statistics",
+    "NetworkModel": "network_model",
     "PCA": "pca", "Plan": "plan", "Projector": "_serve", "SVDResult": "singular",
     "SingularModel": "singular_model", "SolverInfo": "eigen", "Subspace": "subspace",
     "TruncatedSVD": "truncated_svd",

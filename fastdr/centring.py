@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fastdr.low_rank import LowRankMoments
+from fastdr.mapped import read
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows
-from fastdr.statistics import FEW_ROWS, Moments, Precision, column_moments
+from fastdr.statistics import FEW_ROWS, Kind, Moments, Precision, column_moments
 from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 EPS = float(np.finfo(np.float64).eps)
@@ -60,7 +62,7 @@ class CentredRows:
 
     def centred(self, block: AnyArray, columns: slice = slice(None)) -> FloatArray:
         """Return some `columns` of the rows as float64, centred and scaled."""
-        rows = block[:, columns].astype(np.float64)
+        rows = read(block[:, columns]).astype(np.float64)
         if self.exponent:
             np.ldexp(rows, self.exponent, out=rows)
         rows -= self.mean[columns]
@@ -138,6 +140,22 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     return standardized(result) if standardize else result
 
 
+def centred_moments(source: Source, weights: FloatArray | None, total: Moments | LowRankMoments, *,
+                    mean: FloatArray | None = None, standardize: bool = False,
+                    kind: Kind = "frequency") -> CentredRows:
+    """Return what a first pass over rows of these moments would; `source` reads them again.
+
+    `mean` and `standardize` as for `centred_rows`; ValueError if the weights leave no divisor.
+    """
+    scatter = total.scatter.copy() if isinstance(total, Moments) else None
+    divisor = total.divisor(kind=kind) if mean is None else total.weight
+    rows = CentredRows(source, weights, total.mean, total.squares, scatter, None, total.count,
+                       total.weight, divisor, wide=False, single=False)
+    if mean is not None:
+        rows = _about(rows, mean)
+    return standardized(rows) if standardize else rows
+
+
 def _moments(source: Source, weights: FloatArray | None, scatter: bool, precision: Precision
              ) -> CentredRows:
     """Mean and sums of squares, or all of the scatter, in one pass."""
@@ -145,9 +163,8 @@ def _moments(source: Source, weights: FloatArray | None, scatter: bool, precisio
         found = (Moments.of(source.array, weights, precision=precision)
                  if isinstance(source, ArraySource)
                  else Moments.of_source(source, weights, precision=precision))
-        squares = np.diagonal(found.scatter).copy()
-        return CentredRows(source, weights, found.mean, squares, found.scatter, None, found.count,
-                           found.weight, found.weight, False, False)
+        return CentredRows(source, weights, found.mean, found.squares, found.scatter, None,
+                           found.count, found.weight, found.weight, False, False)
     weight, count, start = 0.0, 0, 0
     mean = squares = np.zeros(source.shape[1])
     for block in [source.array] if isinstance(source, ArraySource) else source.blocks():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.linalg.blas import dsyrk
@@ -23,7 +23,7 @@ from fastdr.validation import FloatArray
 EPS = float(np.finfo(np.float64).eps)
 
 TRIES = (0.25, 0.6)  # where mu lies between the next value and the last one wanted
-Proof = Literal["cholesky", "complete", "none"]
+Proof = Literal["cholesky", "complete", "tracked", "none"]
 TINY = 1e-280  # above the values of a zero matrix
 NEAR = 1e-6  # values this close, relative to the largest, may be a tie
 
@@ -41,9 +41,9 @@ class Certificate:
     angle : float
         Bound on the sine of the largest angle between the vectors' span and the true one; 1 if
         nothing is proved.
-    method : {"cholesky", "complete", "none"}
+    method : {"cholesky", "complete", "tracked", "none"}
         How it was proved that no eigenvalue was missed: by a Cholesky factorisation, because all
-        vectors are there, or not at all.
+        vectors are there, because what was left out of the matrix was added up, or not at all.
     clusters : tuple of (first, last)
         Runs of values that the bounds do not tell apart: their vectors are known as a set only.
 
@@ -117,7 +117,7 @@ class Certificate:
             for name in ("lower", "upper", "residuals"))
         runs = tuple((int(first), int(last)) for first, last in values["clusters"])
         method, angle = values["method"], float(values["angle"])
-        if (method not in ("cholesky", "complete", "none") or not 0 <= angle <= 1
+        if (method not in get_args(Proof) or not 0 <= angle <= 1
                 or not lower.shape == upper.shape == residuals.shape
                 or not (lower <= upper).all()):
             raise ValueError("the certificate is not one.")
@@ -159,6 +159,20 @@ def certificate(values: FloatArray, residuals: FloatArray, spread: float, doubt:
         method = "none"
     return Certificate(lower, upper, residuals + doubt, angle, method,
                        _clusters(lower, np.minimum(upper, values + residuals + doubt)))
+
+
+def tracked(values: FloatArray, following: float, bound: float, doubt: float) -> Certificate:
+    """Return the certificate of a matrix of which a part C' is known: 0 <= C - C' <= bound I.
+
+    `values` (k,) the largest eigenvalues of C', descending, k > 0, `following` the next one;
+    `doubt` bounds rounding. Each eigenvalue of C is at least that of C' and at most `bound` more
+    (Weyl); vectors of C' turn as Davis & Kahan say.
+    """
+    off = np.full(len(values), bound + doubt)
+    lower, upper = values - doubt, values + off
+    gap = float(lower[-1]) - following - float(off[-1])
+    angle = min(1.0, float(off[-1]) / gap) if gap > 0 else 1.0
+    return Certificate(lower, upper, off, angle, "tracked", _clusters(lower, upper))
 
 
 def _clusters(lower: FloatArray, upper: FloatArray) -> tuple[tuple[int, int], ...]:

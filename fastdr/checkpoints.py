@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastdr.persistence import load_moments, save
+from fastdr.progress import row_bar
 from fastdr.sources import ArraySource, Source, block_rows
 from fastdr.statistics import Moments, Precision
 from fastdr.validation import AnyArray, FloatArray, rows_named
@@ -36,12 +38,14 @@ class CheckpointedSource:
     origin : mapping of plain values: what the rows are. A checkpoint of others is left alone
         and written over.
     every : float, seconds between two checkpoints.
+    shown : bool, whether to show a bar on stderr.
     """
 
     source: Source
     path: Path
     origin: Mapping[str, Any]
     every: float = 30.0
+    shown: bool = False
 
     @property
     def shape(self) -> tuple[int | None, int]:
@@ -91,15 +95,18 @@ class CheckpointedSource:
             return Moments.of_source(self.source, weights, precision=precision)
         done, total = self.resumed(precision)
         saved, row = time.monotonic(), done
-        for block in _after(self.source, done):
-            with rows_named(block, self.columns, row):
-                found = Moments.of(block, precision=precision)
-            total = found if total is None else total + found
-            row += len(block)
-            if time.monotonic() - saved >= self.every:
-                save(total, self.path, {"origin": dict(self.origin), "rows": row,
-                                        "precision": precision})
-                saved = time.monotonic()
+        bar = row_bar(self.source, "reading rows", done=done) if self.shown else nullcontext(len)
+        with bar as tick:
+            for block in _after(self.source, done):
+                with rows_named(block, self.columns, row):
+                    found = Moments.of(block, precision=precision)
+                total = found if total is None else total + found
+                row += len(block)
+                tick(block)
+                if time.monotonic() - saved >= self.every:
+                    save(total, self.path, {"origin": dict(self.origin), "rows": row,
+                                            "precision": precision})
+                    saved = time.monotonic()
         if total is None:
             raise ValueError("Found no rows: the source is empty.")
         return total

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastdr._dense import Matrix, centre_classes
+from fastdr.mapped import read
 from fastdr.scatter import PANEL, ScatterSum
 from fastdr.sources import Rows, Source
 from fastdr.statistics import FEW_ROWS, Precision
@@ -179,7 +180,7 @@ class ClassMoments:
 class _ClassRows(Rows):
     """Rows less the centre of their class, in the `working` dtype, with their sums by class."""
 
-    native = False
+    in_place = False
 
     def __init__(self, array: AnyArray, codes: Codes, centres: FloatArray,
                  weight: FloatArray | None, working: np.dtype[Any]) -> None:
@@ -192,7 +193,7 @@ class _ClassRows(Rows):
         step = max(PANEL, _PIECE // self.array.shape[1] // PANEL * PANEL)
         for start in range(first, last, step):
             part = slice(start, min(start + step, last))
-            given = np.asarray(self.array[part], dtype=np.float64, order="C")
+            given = np.asarray(read(self.array[part]), dtype=np.float64, order="C")
             rows = np.empty_like(given)
             present, local = self._local(self.codes[part])
             sums = np.zeros((len(present), self.array.shape[1]))

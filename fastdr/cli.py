@@ -38,6 +38,7 @@ except ModuleNotFoundError:  # main() says how to install it
     typer = None  # type: ignore[assignment]
 
 TABLE_ROWS = 10
+RATED_BYTES = 1 << 20  # of rows from which a rate says something
 
 
 class Whiten(StrEnum):
@@ -116,25 +117,30 @@ def fit(source: Rows,
     summed = tall and checkpoint >= 0 and estimator._way(rows).on == "covariance"
     saved = CheckpointedSource(
         rows, output.with_name(f"{output.name}.checkpoint"),
-        origin_of(source, member=member, columns=columns, memory=memory), checkpoint)
+        origin_of(source, member=member, columns=columns, memory=memory), checkpoint,
+        _show(progress))
     with faults_at_rows(source, rows), _resumable(saved):
         model = estimator.fit(saved if summed else rows).model_
     seconds = time.perf_counter() - start
     model.save(output)
     if checkpoint >= 0:
         saved.remove()
+    size = model.count * len(model.mean) * rows.dtype.itemsize
+    rates = size >= RATED_BYTES  # of less, starting takes the time
     facts = {"model": str(output), "seconds": round(seconds, 3),
-             "rows_per_second": round(model.count / seconds),
-             "megabytes_per_second": round(model.count / seconds * len(model.mean)
-                                           * rows.dtype.itemsize / 1e6, 3)} | facts_of(model)
+             "rows_per_second": round(model.count / seconds) if rates else None,
+             "megabytes_per_second": round(size / seconds / 1e6, 3) if rates else None}
+    facts |= facts_of(model)
     if as_json:
         _print_json(facts)
         return
     typer.echo(f"{_count(model.count, 'row')} x {_count(len(model.mean), 'feature')}, "
                f"{_count(len(model.variances), 'component')} in {seconds:.2f} s "
-               f"({model.report.get('method', solver.value)})\n"
-               f"{facts['rows_per_second']:.3g} rows/s, "
-               f"{facts['megabytes_per_second']:.3g} MB/s\n")
+               f"({model.report.get('method', solver.value)})")
+    if rates:
+        typer.echo(f"{facts['rows_per_second']:.3g} rows/s, "
+                   f"{facts['megabytes_per_second']:.3g} MB/s")
+    typer.echo()
     typer.echo(variance_table(model, TABLE_ROWS))
     _print_certificate(model)
     typer.echo(f"\nmodel written to {output}")

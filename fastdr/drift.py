@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastdr.centring import piece
+from fastdr.low_rank import LowRankMoments
 from fastdr.models import LinearModel
 from fastdr.statistics import Moments
 from fastdr.subspace import Subspace
@@ -73,8 +74,18 @@ class Energy:
             part -= (part @ self.axes.T) @ self.axes
             self.outside += float(np.einsum("ij,ij->", part, part))
 
-    def add_moments(self, moments: Moments) -> None:
-        """Add rows of which only the moments are known; O(d² k)."""
+    def add_moments(self, moments: Moments | LowRankMoments) -> None:
+        """Add rows of which only the moments are known; O(d² k), or O(m d k)."""
+        if isinstance(moments, LowRankMoments):
+            step = (moments.mean - self.model.mean) + moments.rest
+            rows = np.concatenate([moments.factor, math.sqrt(moments.weight) * step[None]])
+            squares = moments.squares + moments.weight * step**2
+            if self.model.scale is not None:
+                rows, squares = rows / self.model.scale, squares / self.model.scale**2
+            total, held = float(squares.sum()), float(((rows @ self.axes.T) ** 2).sum())
+            self.total += total
+            self.outside += max(total - held, 0.0)
+            return
         scatter = moments.about(self.model.mean)
         if self.model.scale is not None:
             scatter /= self.model.scale

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import IO, NoReturn
@@ -150,7 +151,8 @@ def _with_columns(path: Path, source: Source, columns: Sequence[str]) -> Source:
         raise ValueError(f"{path}: has no column {missing[0]!r}; it has {names}.")
     places = [names.index(name) for name in columns]
     return BlockSource(lambda: (block[:, places] for block in source.blocks()), len(places),
-                       source.shape[0], source.dtype, list(columns))
+                       source.shape[0], source.dtype, list(columns),
+                       place=getattr(source, "place", None))
 
 
 def _npz_source(path: Path, member: str | None, rows: int | None) -> Source:
@@ -205,7 +207,7 @@ def _zip_errors(path: Path) -> Iterator[None]:
 
 
 def _csv_source(path: Path, rows: int | None) -> Source:
-    with _text_errors(path), _open_text(path) as file:
+    with _text_errors(path), _open_text(path) as (file, _):
         first = file.readline()
         cells = _cells(first)
         named = not any(_is_number(cell) for cell in cells) and any(cells)
@@ -214,13 +216,18 @@ def _csv_source(path: Path, rows: int | None) -> Source:
             raise ValueError(f"{path}: line {1 + named} is blank; expected rows of numbers"
                              f"{' below the header line' if named else ''}.")
 
+    reached, size = 0, path.stat().st_size
+
     def blocks() -> Iterator[AnyArray]:
-        with _text_errors(path), _open_text(path) as file:
+        nonlocal reached
+        with _text_errors(path), _open_text(path) as (file, stored):
             if named:
                 file.readline()
-            yield from _csv_blocks(path, file, len(cells), columns, rows)
+            for block in _csv_blocks(path, file, len(cells), columns, rows):
+                reached = stored.tell()
+                yield block
 
-    return BlockSource(blocks, len(cells), columns=columns)
+    return BlockSource(blocks, len(cells), columns=columns, place=lambda: (reached, size))
 
 
 def _csv_blocks(path: Path, file: IO[str], features: int, columns: list[str] | None,
@@ -291,10 +298,16 @@ def _column_names(path: Path, cells: list[str]) -> list[str]:
     return names
 
 
-def _open_text(path: Path) -> IO[str]:
-    if path.name.lower().endswith(".gz"):
-        return gzip.open(path, "rt", encoding="utf-8-sig")
-    return open(path, encoding="utf-8-sig")
+@contextmanager
+def _open_text(path: Path) -> Iterator[tuple[IO[str], IO[bytes]]]:
+    """Open a file as text; yield that, and what it is read from, which tells how far."""
+    with open(path, "rb") as stored:
+        if path.name.lower().endswith(".gz"):
+            with gzip.open(stored, "rt", encoding="utf-8-sig") as text:
+                yield text, stored
+        else:
+            with TextIOWrapper(stored, encoding="utf-8-sig") as text:
+                yield text, stored
 
 
 @contextmanager

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cached_property
 from numbers import Real
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from fastdr.centring import CentredRows, centred_rows, rows_meant, standardized
+from fastdr.centring import rows_meant
 from fastdr.drift import Drift, Energy, drift_between, first_drift
 from fastdr.models import LinearModel
 from fastdr.pca import PCA
-from fastdr.sources import ArraySource, BlockSource, Source
-from fastdr.statistics import Kind, Moments, column_moments
-from fastdr.streams import Stream, gone, grown, weights_of
-from fastdr.validation import (
-    AnyArray,
-    FloatArray,
-    check_values,
-    whole,
-    working_dtype,
-)
+from fastdr.sources import Source
+from fastdr.streams import Stream, grown
+from fastdr.validation import FloatArray, check_square, check_values, whole
 from fastdr.windows import Window
 
 
@@ -44,8 +33,7 @@ class IncrementalPCA(PCA):
     copy : bool, default True
         Accepted for compatibility: the input is never modified.
     batch_size : int, optional
-        Rows of a sparse matrix that are made dense at a time, 5 d by default. Nothing else
-        depends on it.
+        Accepted for compatibility, and kept as ``batch_size_``, 5 d by default.
     standardize : bool, default False
         Divide columns by their standard deviation, that of all rows so far.
     forgetting : float in (0, 1], default 1
@@ -54,6 +42,10 @@ class IncrementalPCA(PCA):
     window : int, optional
         Let only the last `window` rows count. Old rows are not taken off the sums, which would
         cancel digits, but left out of new ones.
+    n_oversamples : int, optional
+        Axes to keep beyond `n_components` of more than 32768 features, by default as many again,
+        and at least 20. More of them make the bound on what is lost smaller; nothing is lost of
+        rows of no higher rank.
     drift : bool or callable, default False
         Keep in ``drift_`` what the newest batch changed, or call this with it, after each
         ``partial_fit``. It takes a solution for each batch.
@@ -67,27 +59,30 @@ class IncrementalPCA(PCA):
     var_ : (d,) float64, variances of the features (divisor: sum of weights).
     n_samples_seen_ : int, rows of positive weight since ``fit`` or the first ``partial_fit``.
     batch_size_ : int
-    moments_ : Moments, of all rows that count.
+    moments_ : Moments, of all rows that count; LowRankMoments of more than 32768 features.
     drift_ : Drift, of the newest batch, if `drift` is set.
 
     Notes
     -----
     O(n d²) in all, a d x d matrix and at most max(256, d) rows of memory; with a window also its
     rows, and 1 / max(256, d) of a d x d matrix for each. As long as there are fewer rows than
-    features they are kept as they are and no d x d matrix is formed. At most 32768 features
-    otherwise.
+    features they are kept as they are and no d x d matrix is formed.
+
+    Beyond 32768 features a number of components is needed, and an incremental SVD with updates of
+    the mean stands for the d x d matrix: O(n d k), a few times k rows of memory.
+    ``certificate_`` says how much larger a variance may be for all that was ever left out, summed
+    up, and ``report_`` has that sum as "left by truncation".
 
     A small variance that the moments do not hold to 6 digits is said in ``report_``: where `PCA`
     and ``fit`` read the rows again, ``partial_fit`` cannot.
 
     References
     ----------
-    Chan, Golub & LeVeque, Amer. Statist. 37 (1983).
+    Chan, Golub & LeVeque, Amer. Statist. 37 (1983); Ross, Lim, Lin & Yang, IJCV 77 (2008).
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import fastdr
+    >>>     >>> import fastdr
     >>> X = np.random.default_rng(0).standard_normal((500, 4)) * [9, 5, 2, 1] + 1e6
     >>> stream = fastdr.IncrementalPCA(2)
     >>> for batch in np.array_split(X, 70):
@@ -100,6 +95,7 @@ class IncrementalPCA(PCA):
     def __init__(self, n_components: Any = None, *, whiten: bool | str = False,
                  copy: bool = True, batch_size: int | None = None, standardize: bool = False,
                  forgetting: float = 1.0, window: int | None = None,
+                 n_oversamples: int | None = None,
                  drift: bool | Callable[[Drift], Any] = False) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -108,40 +104,8 @@ class IncrementalPCA(PCA):
         self.standardize = standardize
         self.forgetting = forgetting
         self.window = window
+        self.n_oversamples = n_oversamples  # type: ignore[assignment]
         self.drift = drift
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, *,
-                    check_input: bool = True) -> Self:
-        """Add rows to those of ``fit`` and earlier calls.
-
-        Parameters
-        ----------
-        X : (n, d) array, frame, `Source` or Moments
-            One row is enough. Moments stand for the rows they are of.
-        y : ignored
-        sample_weight : (n,) array, optional
-            Frequencies: how many rows each row stands for, as in ``fit``.
-        check_input : ignored, for compatibility
-
-        Returns
-        -------
-        self
-            Fitted as soon as there are as many rows as `n_components`, and two.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If rows, weights or parameters cannot be used, or the rows do not have the features of
-            those before; what was fitted is unchanged then.
-        """
-        before = dict(self.__dict__)
-        try:
-            self._check_parameters()
-            self._add(X, sample_weight)
-        except BaseException:
-            self.__dict__ = before
-            raise
-        return self
 
     def __add__(self, other: IncrementalPCA) -> Self:
         """Return an estimator with these parameters, fitted to the rows of both.
@@ -164,163 +128,58 @@ class IncrementalPCA(PCA):
         both._state = here.merge(there)
         return both
 
-    def transform(self, X: ArrayLike) -> AnyArray:
-        """Return the scores of rows (n, d) as (n, n_components); sparse rows in batches."""
-        if not hasattr(X, "tocsr"):
-            return super().transform(X)
-        return np.concatenate([super(IncrementalPCA, self).transform(block)
-                               for block in self._dense(X).blocks()])
-
-    def fit_transform(self, X: ArrayLike, y: Any = None,
-                      sample_weight: ArrayLike | None = None) -> AnyArray:
-        """Fit to `X` and return its scores, bit for bit those of ``fit(X).transform(X)``."""
-        if not hasattr(X, "tocsr"):
-            return super().fit_transform(X, y, sample_weight)
-        return self.fit(X, y, sample_weight).transform(X)
-
     def _fitted(self, source: Source, weights: FloatArray | None) -> LinearModel:
         self._check_parameters()
         size, features = source.shape
-        self._check_number(features)
-        if size is not None and self.forgetting == 1 and self.window is None:
-            self._solver()._number(rows_meant(size, weights, False), features)
-        self.batch_size_ = int(self.batch_size or 5 * features)
-        self.__dict__.pop("drift_", None)
-        self._state = grown(self._empty(features), source, weights)
         plain = self.forgetting == 1 and self.window is None
+        self.__dict__.pop("drift_", None)
+        self._begin(features)
+        if size is not None and plain:
+            self._solver()._number(rows_meant(size, weights, False), features)
+        self._state = grown(self._state, source, weights)
         return self._solved(source if plain and source.rereadable else None, weights)
 
-    def _add(self, X: Any, sample_weight: Any) -> None:
-        first = "_state" not in vars(self)
-        if isinstance(X, Moments):
-            if sample_weight is not None:
-                raise ValueError("Moments have their weights; sample_weight cannot be given.")
-            if first:
-                self.n_features_in_ = len(X.mean)
-        else:
-            source = self._source(X) if first else self._further_source(X)
-        if first:
-            self._check_number(self.n_features_in_)
-            self.batch_size_ = int(self.batch_size or 5 * self.n_features_in_)
-            self._state = self._empty(self.n_features_in_)
-        before = self._state
-        self._check_unchanged(before)
-        energy = self._energy() if self.drift else None
-        if not isinstance(X, Moments):
-            weights = weights_of(source, sample_weight)
-            with self._named(source):
-                self._state = grown(before, source, weights, energy)
-        elif isinstance(before, Window):
-            raise ValueError("Moments cannot be added to a window: their rows could not leave it.")
-        else:
-            self._state = before.add_moments(X)
-            if energy is not None:
-                energy.add_moments(X)
-        self.__dict__.pop("model_", None)
-        if self.drift:
-            self._report_drift(energy, self._state.seen - before.seen)
+    def _begin(self, features: int) -> None:
+        super()._begin(features)
+        self.batch_size_ = int(self.batch_size or 5 * features)
 
-    def _check_unchanged(self, state: Stream | Window) -> None:
-        now = self._empty(state.features)
-        if type(now) is not type(state) or any(
-                getattr(now, name, None) != getattr(state, name, None)
-                for name in ("forgetting", "length")):
-            raise ValueError("forgetting and window cannot change between calls of partial_fit; "
-                             "fit anew.")
-
-    def _energy(self) -> Energy | None:
+    def _watcher(self) -> Energy | None:
         try:
-            return Energy(self.model_)
+            return Energy(self.model_) if self.drift else None
         except NotFittedError:
             return None
 
-    def _report_drift(self, energy: Energy | None, rows: int) -> None:
+    def _added(self, watcher: Energy | None, rows: int) -> None:
+        if not self.drift:
+            return
         try:
-            self.drift_ = (first_drift(rows) if energy is None else
-                           drift_between(energy.model, self.model_, energy, rows))
+            self.drift_ = (first_drift(rows) if watcher is None else
+                           drift_between(watcher.model, self.model_, watcher, rows))
         except NotFittedError:
             self.drift_ = first_drift(rows)
         if callable(self.drift):
             self.drift(self.drift_)
 
-    _state: Stream | Window
-    _takes_sparse = False  # it makes them dense itself
+    _takes_sparse = True
 
-    @cached_property
-    def model_(self) -> LinearModel:  # type: ignore[override]
-        """Fitted state, found when it is first asked for after new rows."""
-        return self._solved()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Tell whether rows have come."""
-        return "model_" in vars(self) or "_state" in vars(self)
-
-    def _solved(self, source: Source | None = None, weights: FloatArray | None = None
-                ) -> LinearModel:
-        """Find the axes; `source` has all rows if they can be read again."""
-        solver, rows = self._solver(), self._centred(source, weights)
-        weight = self._state.weight if isinstance(self._state, Stream) else rows.weight
-        count = max(rows.count, rows_meant(rows.count, np.array([weight]), False))
-        self._check_seen(count)
-        components, share = solver._number(count, rows.mean.size)
-        solver._warn_constant(rows.squares)
-        way = solver._way(rows.source)
-        found = solver._chosen(rows, solver._spectrum(rows, way, components, share), count)
-        model = solver._model(rows, found, way, count)
-        names = self._names()
-        return replace(model, feature_names=None if names is None else tuple(map(str, names)),
-                       report={**model.report, "rows_seen": self._state.seen})
-
-    def _centred(self, source: Source | None, weights: FloatArray | None) -> CentredRows:
-        """Return what is known of the rows, as a first pass over them would."""
-        state = self._seen_rows()
-        few = state.few()
-        if few is not None:
-            self._check_weight(len(few.rows) if few.weights is None else few.weights.sum())
-            same = working_dtype(few.rows.dtype) == state.dtype
-            rows = source or ArraySource(few.rows if same else few.rows.astype(state.dtype))
-            return centred_rows(rows, few.weights if source is None else weights,
-                                standardize=self.standardize)
-        total = state.total()
-        self._check_weight(state.weight if isinstance(state, Stream) else total.weight)
-        squares = np.diagonal(total.scatter).copy()
-        kind: Kind = "frequency" if self.forgetting == 1 else "reliability"
-        rows = source or gone(state.features, state.dtype)
-        centred = CentredRows(rows, weights, total.mean, squares, total.scatter.copy(), None,
-                              total.count, total.weight, total.divisor(kind=kind), wide=False,
-                              single=False)
-        return standardized(centred) if self.standardize else centred
-
-    def _check_weight(self, weight: float) -> None:
-        if not weight > 1:
-            raise NotFittedError(f"{type(self).__name__} has {self._state.seen} sample(s) of total "
-                                 f"weight {weight:g}; more than 1 is needed. Call partial_fit "
-                                 "again.")
-
-    def _check_seen(self, count: int) -> None:
-        """Refuse to be fitted by fewer rows than axes; more may come."""
-        least = (self.n_components if whole(self.n_components, 1)
-                 else self.n_features_in_ if self.n_components == "mle" else 0)
-        if count < least:
-            raise NotFittedError(f"{type(self).__name__} has {count} rows, fewer than "
-                                 f"n_components={self.n_components!r} needs ({least}). Call "
-                                 "partial_fit again.")
-
-    def _check_number(self, features: int) -> None:
-        """Refuse what no number of rows could satisfy."""
-        if whole(self.n_components, features + 1):
-            raise ValueError(f"n_components={self.n_components} invalid for n_features={features}; "
-                             "pass at most as many as there are features.")
-        self._solver()._number(max(features, 2), features)
-
-    def _solver(self) -> PCA:
+    def _solver(self, kind: str = "lapack") -> PCA:
         return PCA(self.n_components, whiten=self.whiten, standardize=self.standardize,
-                   svd_solver="lapack")
+                   svd_solver=kind)
 
     def _empty(self, features: int) -> Stream | Window:
-        if self.window is not None:
-            return Window(features, int(self.window))
-        return Stream(features, float(self.forgetting))
+        if self.window is None:
+            return Stream(features, float(self.forgetting), rank=self._rank(features))
+        if self.window >= features:
+            check_square(features, f"A window of {self.window} rows needs one; make it smaller "
+                                   "than the number of features.")
+        return Window(features, int(self.window))
+
+    def _rank(self, features: int) -> int | None:
+        """Return how many axes to keep, if features are too many for a square matrix."""
+        kept = super()._rank(features)
+        if kept is None or self.n_oversamples is None:
+            return kept
+        return int(self.n_components) + int(self.n_oversamples)
 
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""
@@ -332,6 +191,8 @@ class IncrementalPCA(PCA):
                            "a number above 0 and at most 1"),
             "window": (self.window is None or whole(self.window, 2),
                        "None or an integer of at least 2"),
+            "n_oversamples": (self.n_oversamples is None or whole(self.n_oversamples, 0),
+                              "None or an integer of at least 0"),
             "drift": (self.drift in (False, True) or callable(self.drift),
                       "True, False or a function of a Drift"),
         }
@@ -339,52 +200,3 @@ class IncrementalPCA(PCA):
         if self.window is not None and self.forgetting != 1:
             raise ValueError(f"window={self.window} and forgetting={self.forgetting} are two ways "
                              "to let old rows go; give one of them.")
-
-    def _source(self, X: Any) -> Source:
-        if not hasattr(X, "tocsr"):
-            return super()._source(X)
-        self.__dict__.pop("feature_names_in_", None)
-        self.n_features_in_ = X.shape[1]
-        return self._dense(X)
-
-    def _dense(self, X: Any) -> Source:
-        """Return the rows of a sparse matrix, made dense some at a time."""
-        rows = X.tocsr()
-        size, features = rows.shape
-        step = int(self.batch_size or 5 * features)
-        return BlockSource(lambda: (rows[start:start + step].toarray()
-                                    for start in range(0, size, step)),
-                           features, size, rows.dtype)
-
-    @property
-    def moments_(self) -> Moments:
-        """Moments of all rows that count."""
-        return self._seen_rows().total()
-
-    @property
-    def var_(self) -> FloatArray:
-        """Variances of the features, (d,), divisor: sum of weights."""
-        few = self._seen_rows().few()
-        if few is None:
-            return self.moments_.variances(ddof=0)
-        total = len(few.rows) if few.weights is None else few.weights.sum()
-        variances: FloatArray = column_moments(*few)[1] / total
-        return variances
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Rows of positive weight that came, whether they still count or not."""
-        return self._seen_rows().seen
-
-    def _seen_rows(self) -> Stream | Window:
-        state: Stream | Window | None = vars(self).get("_state")
-        if state is None or not state.seen:
-            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit or "
-                                 "partial_fit with rows first.")
-        return state
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that sparse rows are welcome."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

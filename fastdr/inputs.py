@@ -77,9 +77,10 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
     if block_rows is not None and not whole(block_rows, 1):
         raise ValueError(f"block_rows must be a positive integer, got {block_rows!r}.")
     opened = _opener(X, columns, member)
-    source = opened(block_rows)
     if memory is not None and block_rows is None:
-        source = _within(source, opened, as_bytes(memory))
+        source = _within(opened, as_bytes(memory))
+    else:
+        source = opened(block_rows)
     stored = isinstance(X, str | os.PathLike) or _kind(X) == "store"
     read = not isinstance(source, ArraySource)
     return prefetched(source) if (stored and read if prefetch is None else prefetch) else source
@@ -159,8 +160,9 @@ def _of_array(X: Any, rows: int | None) -> Source:
     return source.in_blocks(rows) if rows and isinstance(source, ArraySource) else source
 
 
-def _within(source: Source, opened: Callable[[int | None], Source], memory: int) -> Source:
-    """Open again with blocks that fit into `memory` bytes together."""
+def _within(opened: Callable[[int | None], Source], memory: int) -> Source:
+    """Open with blocks that fit into `memory` bytes together."""
+    source = opened(1)  # maps no file
     row = source.shape[1] * max(source.dtype.itemsize, 4)
     rows = memory // (HELD * row)
     if rows < 1:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fastdr.certificate import Certificate
 from fastdr.discriminant_model import DiscriminantModel
+from fastdr.low_rank import LowRankMoments
 from fastdr.lsi_model import LSIModel
 from fastdr.models import LinearModel
 from fastdr.network_model import NetworkModel
@@ -20,7 +21,7 @@ from fastdr.unmixing_model import UnmixingModel
 from fastdr.validation import AnyArray
 
 Model = (LinearModel | DiscriminantModel | UnmixingModel | NetworkModel | SingularModel
-         | LSIModel | Moments)
+         | LSIModel | Moments | LowRankMoments)
 Entries = Mapping[str, Any]
 NUMBERS = ("total_variance", "noise_variance", "left_out")
 COUNTS = ("rank", "count", "exponent")
@@ -143,7 +144,7 @@ def _network_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str
             "pca_loss": float.fromhex(header["pca_loss"]), **counts}
 
 
-def _moment_entries(moments: Moments) -> dict[str, Any]:
+def _weight_entries(moments: Moments | LowRankMoments) -> dict[str, Any]:
     return {"count": moments.count, "weight": moments.weight.hex(),
             "square_weight": moments.square_weight.hex()}
 
@@ -154,13 +155,34 @@ def _moment_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str,
     if {name: array.shape for name, array in arrays.items()} != shapes:
         raise ValueError(f"it holds arrays {sorted(arrays)} of other shapes than mean (d,), "
                          "rest (d,) and scatter (d, d).")
+    if (np.diagonal(arrays["scatter"]) < 0).any():
+        raise ValueError("sums of squares must not be negative.")
+    return _weight_fields(header)
+
+
+def _weight_fields(header: Entries) -> dict[str, Any]:
     count = _count(header["count"], "count")
     weights = {name: float.fromhex(header[name]) for name in ("weight", "square_weight")}
     if count < 1 or not all(0 < weight < math.inf for weight in weights.values()):
         raise ValueError(f"count {count} or weights {weights} are impossible.")
-    if (np.diagonal(arrays["scatter"]) < 0).any():
-        raise ValueError("sums of squares must not be negative.")
     return {"count": count, **weights}
+
+
+def _low_rank_entries(moments: LowRankMoments) -> dict[str, Any]:
+    return _weight_entries(moments) | {name: float(getattr(moments, name)).hex()
+                                       for name in ("bound", "error")}
+
+
+def _low_rank_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    features = arrays["mean"].shape
+    wrong = [name for name in ("mean", "rest", "squares") if arrays[name].shape != features]
+    if wrong or len(features) != 1 or arrays["factor"].shape[1:] != features:
+        raise ValueError("mean, rest and squares must be (d,) and factor (m, d).")
+    numbers = {name: float.fromhex(header[name]) for name in ("bound", "error")}
+    if (arrays["squares"] < 0).any() or not all(0 <= number < math.inf
+                                                for number in numbers.values()):
+        raise ValueError(f"sums of squares and bounds {numbers} must be finite and not negative.")
+    return _weight_fields(header) | numbers
 
 
 def _singular_entries(model: SingularModel) -> dict[str, Any]:
@@ -210,8 +232,10 @@ KINDS = {
                           _source_entries, _source_fields),
     "NetworkModel": Kind(NetworkModel, ("parameters", "mean", "scale", "losses", "held_out_losses"),
                          (), _network_entries, _network_fields),
-    "Moments": Kind(Moments, ("mean", "rest", "scatter"), (), _moment_entries, _moment_fields,
+    "Moments": Kind(Moments, ("mean", "rest", "scatter"), (), _weight_entries, _moment_fields,
                     described=False),
+    "LowRankMoments": Kind(LowRankMoments, ("mean", "rest", "squares", "factor"), (),
+                           _low_rank_entries, _low_rank_fields, described=False),
     "SingularModel": Kind(SingularModel, ("components", "singular_values", "deviations"), (),
                           _singular_entries, _singular_fields, over="components"),
     "LSIModel": Kind(LSIModel, ("components", "singular_values", "documents", "term_weights"), (),

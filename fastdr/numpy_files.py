@@ -10,6 +10,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
+from fastdr.mapped import MappedFile
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.validation import AnyArray
 
@@ -57,8 +58,8 @@ def npy_source(path: Path, rows: int | None) -> Source:
     """Map the file, or read it `rows` rows at a time: then no more of it is in memory."""
     header, offset = _checked_file(path)
     if rows is None or header.fortran:
-        array = np.memmap(path, header.dtype, "r", offset, header.shape,
-                          "F" if header.fortran else "C")
+        array = MappedFile.opened(path, header.dtype, offset, header.shape,
+                                  "F" if header.fortran else "C")
         source = ArraySource(array)
         return source if rows is None else source.in_blocks(rows)
 

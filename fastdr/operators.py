@@ -212,7 +212,7 @@ def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatA
         finite = True
         for matrix, start, first, last in view.pieces(index * step,
                                                       min((index + 1) * step, len(rows))):
-            to = target if view.native else Matrix(out[start:start + last], writable=True)
+            to = target if view.in_place else Matrix(out[start:start + last], writable=True)
             finite &= product_rows(matrix, first, last, shift, right, offset, to)
         return finite
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from fastdr.axes_estimator import residual_bar
+from fastdr.batches import BatchedAxes
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
 from fastdr.inputs import as_bytes
@@ -43,7 +44,7 @@ ALIASES = {"full": "svd", "covariance_eigh": "lapack", "arpack": "lanczos"}
 SOLVERS = ("auto", "lapack", "svd", "lanczos", "power", "randomized", *ALIASES)
 
 
-class PCA(MissingEstimator):
+class PCA(MissingEstimator, BatchedAxes):
     """Principal component analysis of rows: the orthogonal axes along which they vary most.
 
     Right for any offset, scale, dtype and rank; one read of the data in the usual case. With all
@@ -124,6 +125,7 @@ class PCA(MissingEstimator):
         computed and its rounding, not sampling.
     report_ : dict that prints as a table: what the fit did and how sure its numbers are.
     model_ : LinearModel, the frozen fitted state.
+    moments_, n_samples_seen_ : of rows in batches, after ``partial_fit`` only.
 
     Notes
     -----
@@ -142,8 +144,6 @@ class PCA(MissingEstimator):
     >>> pca.transform([[1.0, 5, 5]])
     array([[1.]])
     """
-
-    model_: LinearModel
 
     def __init__(self, n_components: Any = None, *, copy: bool = True,
                  whiten: bool | str = False, svd_solver: str = "auto", tol: float = 0.0,
@@ -179,6 +179,7 @@ class PCA(MissingEstimator):
 
     def _fitted(self, source: Source, weights: FloatArray | None) -> LinearModel:
         self._check_parameters()
+        self.__dict__.pop("_state", None)  # of rows that came in batches
         source, gaps = self._observed(source)
         if gaps:
             return self._fitted_observed(source, weights)
@@ -281,7 +282,7 @@ class PCA(MissingEstimator):
 
     def _earlier(self, features: int) -> FloatArray | None:
         """Return the axes of the earlier fit, if they are to be begun with."""
-        model = vars(self).get("model_")
+        model = vars(self).get("model_") or self._model_before
         if not self.warm_start or model is None or not len(model.components):
             return None
         known: FloatArray = model.components.astype(np.float64)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from fastdr._dense import Panel, Scatter, storage_size, strip_width, triangle_size
+from fastdr.mapped import read
 from fastdr.sources import Rows
 from fastdr.threads import get_num_threads, ordered_map
 from fastdr.validation import AnyArray, FloatArray
@@ -27,7 +28,7 @@ def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) 
     """Mean of the first rows that count: the point about which sums are gathered; (features,)."""
     size = max(1, min(1024, (1 << 17) // rows.shape[1]))
     if weight is None:
-        head = rows[:size].astype(np.float64, order="C")
+        head = read(rows[:size]).astype(np.float64, order="C")
         with np.errstate(all="ignore"):
             shift: FloatArray = head[0] + (head - head[0]).mean(axis=0)
     else:
@@ -144,7 +145,7 @@ class ScatterSum:
 
 
 def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | None:
-    return values if values is None or rows.native else values[start:]
+    return values if values is None or rows.in_place else values[start:]
 
 
 def _parts(strips: int) -> list[tuple[int, int, int, int]]:

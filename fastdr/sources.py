@@ -11,9 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastdr._dense import Matrix
+from fastdr.mapped import file_of, read
 from fastdr.validation import AnyArray, as_matrix
 
 BLOCK_BYTES = 1 << 24
+PIECE_BYTES = 1 << 19  # stay in the cache of a core from where they are read to where they are used
 
 
 def block_rows(features: int, itemsize: int = 8) -> int:
@@ -22,23 +24,28 @@ def block_rows(features: int, itemsize: int = 8) -> int:
 
 
 class Rows:
-    """Rows of an array as kernels see them; byte-swapped data are converted piece by piece."""
+    """Rows of an array as kernels see them: it, or pieces of a file or of byte-swapped data.
+
+    ``in_place`` tells that there is one piece only, the array itself.
+    """
 
     def __init__(self, array: AnyArray, transposed: bool = False) -> None:
         self.array = array.T if transposed else array
-        self.native = array.dtype.isnative
+        self.in_place = array.dtype.isnative and file_of(array) is None
         self.count = self.array.shape[0]
-        self._whole = Matrix(self.array) if self.native else None
+        self._whole = Matrix(self.array) if self.in_place else None
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[Matrix, int, int, int]]:
         """Yield (matrix, row of the array it starts at, first, last) covering [first, last)."""
         if self._whole is not None:
             yield self._whole, 0, first, last
             return
-        step = max(256, block_rows(self.array.shape[1]) // 256 * 256)
+        width = max(1, self.array.shape[1] * self.array.itemsize)
+        step = max(256, PIECE_BYTES // width // 256 * 256)
         for start in range(first, last, step):
-            piece = self.array[start:min(start + step, last)]
-            yield Matrix(piece.astype(piece.dtype.newbyteorder("="))), start, 0, len(piece)
+            piece = read(self.array[start:min(start + step, last)])
+            native = piece.astype(piece.dtype.newbyteorder("="), copy=False)
+            yield Matrix(native), start, 0, len(piece)
 
 
 class Source(Protocol):
@@ -82,22 +89,25 @@ class ArraySource:
         return self.array.dtype
 
     def blocks(self) -> Iterator[AnyArray]:
-        """Yield views of consecutive rows."""
+        """Yield views of consecutive rows, copies of those of a mapped file."""
         step = block_rows(self.array.shape[1], self.array.dtype.itemsize)
         for start in range(0, self.array.shape[0], step):
-            yield self.array[start:start + step]
+            yield read(self.array[start:start + step])
 
     def in_blocks(self, rows: int) -> BlockSource:
         """Return the same rows as blocks of `rows` each."""
         total, features = self.array.shape
-        return BlockSource(lambda: (self.array[start:start + rows]
+        return BlockSource(lambda: (read(self.array[start:start + rows])
                                     for start in range(0, total, rows)),
                            features, total, self.array.dtype, self.columns)
 
 
 @dataclass(frozen=True)
 class BlockSource:
-    """Row blocks from a callable that opens the stream anew: files, queries, generators."""
+    """Row blocks from a callable that opens the stream anew: files, queries, generators.
+
+    ``place``, if known, tells how many bytes were read by now, and how many there are.
+    """
 
     open_blocks: Callable[[], Iterator[AnyArray]]
     features: int
@@ -105,6 +115,7 @@ class BlockSource:
     dtype: np.dtype[Any] = np.dtype(np.float64)
     columns: list[str] | None = None
     rereadable: bool = True
+    place: Callable[[], tuple[int, int]] | None = None
 
     @property
     def shape(self) -> tuple[int | None, int]:
@@ -145,7 +156,7 @@ def prefetched(source: Source) -> Source:
     """
     rows, features = source.shape
     return BlockSource(lambda: _read_ahead(source.blocks), features, rows, source.dtype,
-                       source.columns, source.rereadable)
+                       source.columns, source.rereadable, getattr(source, "place", None))
 
 
 def _read_ahead(open_blocks: Callable[[], Iterator[AnyArray]]) -> Iterator[AnyArray]:

@@ -35,8 +35,33 @@ FEW_ROWS = 4096
 _COLUMNS = 2048
 
 
+class Weighted:
+    """What moments of any kind know of the weights of their rows."""
+
+    count: int
+    weight: float
+    square_weight: float
+
+    def divisor(self, ddof: float = 1, kind: Kind = "frequency") -> float:
+        """Divisor that makes a covariance of the scatter.
+
+        ``"frequency"`` weights say how often a row occurred: Σw - ddof. ``"reliability"`` weights
+        say how much a row is trusted: Σw - ddof Σw²/Σw.
+
+        Raises ValueError if it is not positive.
+        """
+        if kind not in ("frequency", "reliability"):
+            raise ValueError(f"kind={kind!r}; allowed are 'frequency' and 'reliability'.")
+        lost = ddof if kind == "frequency" else ddof * self.square_weight / self.weight
+        if not self.weight - lost > 0:
+            raise ValueError(
+                f"ddof={ddof:g} leaves no degree of freedom for {self.count} row(s) of total "
+                f"weight {self.weight:g}; give more rows, larger weights or a smaller ddof.")
+        return self.weight - lost
+
+
 @dataclass(frozen=True)
-class Moments:
+class Moments(Weighted):
     """First two moments of rows with d features; merge with ``a + b``.
 
     Attributes
@@ -180,23 +205,6 @@ class Moments:
     def _distance(self, mean: ArrayLike) -> FloatArray:
         return (self.mean - as_vector(mean, len(self.mean), "mean")) + self.rest
 
-    def divisor(self, ddof: float = 1, kind: Kind = "frequency") -> float:
-        """Divisor that makes a covariance of the scatter.
-
-        ``"frequency"`` weights say how often a row occurred: Σw - ddof. ``"reliability"`` weights
-        say how much a row is trusted: Σw - ddof Σw²/Σw.
-
-        Raises ValueError if it is not positive.
-        """
-        if kind not in ("frequency", "reliability"):
-            raise ValueError(f"kind={kind!r}; allowed are 'frequency' and 'reliability'.")
-        lost = ddof if kind == "frequency" else ddof * self.square_weight / self.weight
-        if not self.weight - lost > 0:
-            raise ValueError(
-                f"ddof={ddof:g} leaves no degree of freedom for {self.count} row(s) of total "
-                f"weight {self.weight:g}; give more rows, larger weights or a smaller ddof.")
-        return self.weight - lost
-
     def covariance(self, ddof: float = 1, mean: ArrayLike | None = None,
                    kind: Kind = "frequency") -> FloatArray:
         """Return the (d, d) covariance, about `mean` if it is given; see `divisor`."""
@@ -204,9 +212,14 @@ class Moments:
         scatter /= self.divisor(ddof, kind)
         return scatter
 
+    @property
+    def squares(self) -> FloatArray:
+        """Sums of weight (row - mean)², (d,): a copy of the diagonal of the scatter."""
+        return np.diagonal(self.scatter).copy()
+
     def variances(self, ddof: float = 1) -> FloatArray:
         """Return the (d,) variances of the features."""
-        return np.diagonal(self.scatter) / self.divisor(ddof)
+        return self.squares / self.divisor(ddof)
 
 
 def _counts(rows: int, weight: FloatArray | None) -> tuple[int, float, float]:

@@ -10,7 +10,10 @@ from typing import Any, NamedTuple, NoReturn, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fastdr.low_rank import LowRankMoments
 from fastdr.sources import ArraySource, BlockSource, Source
+from fastdr.sparse import SparseSource
+from fastdr.sparse_statistics import chosen, moments_of_sparse, stacked
 from fastdr.statistics import Moments
 from fastdr.validation import (
     AnyArray,
@@ -26,18 +29,25 @@ from fastdr.validation import (
 PANEL = 256  # rows that are worth a product of their own
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 SMALLEST, LARGEST = 1e-260, 1e300  # sums of squares that float64 holds with all their digits
+LEAST = 64  # rows that are worth a truncation of their own
+Known = TypeVar("Known", Moments, LowRankMoments)
 
 
 class Batch(NamedTuple):
     """Rows (n, d) of any real dtype and their weights (n,), positive, or None."""
 
-    rows: AnyArray
+    rows: Any  # array or SparseSource
     weights: FloatArray | None
+
+    def part(self, first: int, last: int) -> Batch:
+        """Return the rows [first, last); views."""
+        rows, weights = self.rows, self.weights
+        return Batch(rows.part(first, min(last, len(rows))) if isinstance(rows, SparseSource)
+                     else rows[first:last], None if weights is None else weights[first:last])
 
     def from_row(self, first: int) -> Batch:
         """Return the rows from `first` on; views."""
-        weights = self.weights
-        return Batch(self.rows[first:], None if weights is None else weights[first:])
+        return self.part(first, len(self.rows))
 
 
 def joined(batches: Iterable[Batch]) -> Batch:
@@ -49,13 +59,18 @@ def joined(batches: Iterable[Batch]) -> Batch:
     if any(batch.weights is not None for batch in batches):
         weights = np.concatenate([np.ones(len(batch.rows)) if batch.weights is None
                                   else batch.weights for batch in batches])
-    return Batch(np.concatenate([batch.rows for batch in batches]), weights)
+    rows = [batch.rows for batch in batches]
+    if any(isinstance(part, SparseSource) for part in rows):
+        return Batch(stacked(rows), weights)
+    return Batch(np.concatenate(rows), weights)
 
 
-def counted(rows: AnyArray, weights: FloatArray | None) -> Batch:
+def counted(rows: AnyArray | SparseSource, weights: FloatArray | None) -> Batch:
     """Return the rows of positive weight; those without any must be finite, too."""
     if weights is None or weights.all():
         return Batch(rows, weights)
+    if isinstance(rows, SparseSource):
+        return Batch(chosen(rows, weights > 0), weights[weights > 0])
     raise_not_finite(rows)
     return Batch(rows[weights > 0], weights[weights > 0])
 
@@ -63,18 +78,32 @@ def counted(rows: AnyArray, weights: FloatArray | None) -> Batch:
 def copied(batch: Batch) -> Batch:
     """Return a finite copy in native byte order, which later changes of the rows do not reach."""
     rows, weights = batch
+    own = None if weights is None else weights.copy()
+    if isinstance(rows, SparseSource):
+        return Batch(replace(rows, indptr=rows.indptr.copy(), indices=rows.indices.copy(),
+                             values=rows.values.copy()), own)
     raise_not_finite(rows)
-    return Batch(np.array(rows, dtype=rows.dtype.newbyteorder("="), order="C"),
-                 None if weights is None else weights.copy())
+    return Batch(np.array(rows, dtype=rows.dtype.newbyteorder("="), order="C"), own)
 
 
 def moments_of(batch: Batch) -> Moments:
     """Moments of the rows in float64; refuses squares that float64 does not hold."""
-    features = batch.rows.shape[1]
-    check_square(features, "PCA needs no such square for fewer rows than features.")
-    found = Moments.of(*batch, precision="double")
-    largest = float(np.diagonal(found.scatter).max())
-    if not largest < LARGEST or (largest < SMALLEST and (batch.rows != batch.rows[0]).any()):
+    check_square(batch.rows.shape[1], "PCA needs no such square for fewer rows than features, nor "
+                                      "if n_components is a number.")
+    return _in_range(batch, moments_of_sparse(*batch) if isinstance(batch.rows, SparseSource)
+                     else Moments.of(*batch, precision="double"))
+
+
+def low_rank_moments_of(batch: Batch) -> LowRankMoments:
+    """As `moments_of`, for more features than a square matrix may have."""
+    return _in_range(batch, LowRankMoments.of(*batch))
+
+
+def _in_range(batch: Batch, found: Known) -> Known:
+    largest, rows = float(found.squares.max()), batch.rows
+    vanishing = largest < SMALLEST and (largest > 0 if isinstance(rows, SparseSource)
+                                        else (rows != rows[0]).any())
+    if not largest < LARGEST or vanishing:
         raise ValueError(f"the squares of these rows, up to {largest:g} in sum, leave the range "
                          "of float64; multiply the rows by a power of ten.")
     return found
@@ -83,7 +112,7 @@ def moments_of(batch: Batch) -> Moments:
 class Growing(Protocol):
     """What takes rows and is made anew by each batch."""
 
-    def add(self, rows: AnyArray, weights: FloatArray | None = None) -> Self: ...  # noqa: D102
+    def add(self, rows: Any, weights: FloatArray | None = None) -> Self: ...  # noqa: D102
 
 
 class Watcher(Protocol):
@@ -103,9 +132,11 @@ def grown(so_far: Rows, source: Source, weights: FloatArray | None,
     """
     tall = (source.shape[0] or math.inf) >= source.shape[1]
     if (isinstance(so_far, Stream) and so_far.forgetting == 1 and watcher is None and tall
-            and hasattr(source, "moments")):
+            and so_far.rank is None and hasattr(source, "moments")):
         found = Moments.of_source(source, weights, precision="double")
         return so_far.add_moments(found, working_dtype(source.dtype))
+    if isinstance(source, SparseSource) and isinstance(so_far, Stream) and watcher is None:
+        return so_far.add(source, weights)
     start = 0
     for block in [source.array] if isinstance(source, ArraySource) else source.blocks():
         part = None if weights is None else weights[start:start + len(block)]
@@ -149,9 +180,11 @@ class Stream:
     seen : int, rows of positive weight so far.
     weight : float, sum of their weights, faded or not.
     dtype : float32 if all rows were float32 or float16, else float64.
-    summed : Moments or None, of all rows but those waiting.
-    waiting : tuple of Batch, the last rows: fewer than max(256, d), so that sums are worth it
-        and the rows take no more room than the moments.
+    rank : int or None
+        How many axes of a truncated scatter to keep, if features are too many for a square.
+    summed : Moments, LowRankMoments if there is a `rank`, or None; of all rows but those waiting.
+    waiting : tuple of Batch, the last rows: fewer than max(256, d), or max(64, 2 rank), so that
+        sums are worth it and the rows take about as much room as the moments.
     held : int, rows waiting.
 
     Examples
@@ -166,19 +199,25 @@ class Stream:
     seen: int = 0
     weight: float = 0.0
     dtype: np.dtype[Any] = SINGLE
-    summed: Moments | None = None
+    rank: int | None = None
+    summed: Moments | LowRankMoments | None = None
     waiting: tuple[Batch, ...] = ()
     held: int = 0
 
-    def add(self, rows: AnyArray, weights: FloatArray | None = None) -> Self:
+    @property
+    def least(self) -> int:
+        """Rows that are worth summing."""
+        return max(PANEL, self.features) if self.rank is None else max(LEAST, 2 * self.rank)
+
+    def add(self, rows: AnyArray | SparseSource, weights: FloatArray | None = None) -> Self:
         """Return the stream with more rows (n, d); weights (n,) say how often each occurs.
 
-        O(n d) while rows wait, O((n + d) d) when those waiting are summed.
+        O(n d) while rows wait, O((n + d) d) when those waiting are summed; O(n d rank) with one.
         """
         new = counted(rows, weights)
         if not len(new.rows):
             return self
-        held, least = self.held + len(new.rows), max(PANEL, self.features)
+        held, least = self.held + len(new.rows), self.least
         summed, waiting = self.summed, (*self.waiting, new)
         if held < least:
             waiting = (*self.waiting, copied(new))
@@ -192,7 +231,8 @@ class Stream:
                        dtype=np.result_type(self.dtype, working_dtype(rows.dtype)),
                        summed=summed, waiting=waiting, held=held)
 
-    def add_moments(self, moments: Moments, dtype: np.dtype[Any] = DOUBLE) -> Self:
+    def add_moments(self, moments: Moments | LowRankMoments, dtype: np.dtype[Any] = DOUBLE
+                    ) -> Self:
         """Return the stream with rows of which only the moments are known."""
         if self.forgetting < 1:
             raise ValueError("Moments do not say in which order their rows came; they can only "
@@ -200,24 +240,28 @@ class Stream:
         if len(moments.mean) != self.features:
             raise ValueError(f"the moments are of {len(moments.mean)} features; expected "
                              f"{self.features}.")
+        if isinstance(moments, Moments) is not (self.rank is None):
+            raise ValueError(f"these are {type(moments).__name__}, but {self.features} features "
+                             "with this n_components are kept as "
+                             f"{'LowRankMoments' if self.rank else 'Moments'}.")
         return replace(self, seen=self.seen + moments.count, weight=self.weight + moments.weight,
-                       dtype=np.result_type(self.dtype, dtype),
-                       summed=moments if self.summed is None else self.summed + moments)
+                       dtype=np.result_type(self.dtype, dtype), summed=self._joined(moments))
 
     def merge(self, other: Stream) -> Self:
         """Return all rows of both streams."""
         if min(self.forgetting, other.forgetting) < 1:
             raise ValueError("streams that forget cannot be merged: the order of their rows is "
                              "not known.")
+        if self.rank != other.rank:
+            raise ValueError(f"streams of {self.rank} and {other.rank} axes cannot be merged.")
         both = replace(self, dtype=np.result_type(self.dtype, other.dtype))
         if other.summed is not None:
-            summed = other.summed if self.summed is None else self.summed + other.summed
-            both = replace(both, summed=summed)
+            both = replace(both, summed=self._joined(other.summed))
         if other.waiting:
             both = both.add(*joined(other.waiting))
         return replace(both, seen=self.seen + other.seen, weight=self.weight + other.weight)
 
-    def total(self) -> Moments:
+    def total(self) -> Moments | LowRankMoments:
         """Moments of all rows; ValueError if there are none."""
         total = self._with([joined(self.waiting)]) if self.waiting else self.summed
         if total is None:
@@ -230,18 +274,38 @@ class Stream:
             return None
         return joined(self.waiting) if self.forgetting == 1 else None
 
-    def _with(self, batches: list[Batch]) -> Moments | None:
+    def _with(self, batches: list[Batch]) -> Moments | LowRankMoments | None:
         """Return the moments summed so far joined with `batches`."""
-        total = self.summed
+        stream = self
         for batch in batches:
-            if self.forgetting == 1:
-                found = moments_of(batch)
-            else:
-                weights, squares, fade = self._aged(batch)
-                found = replace(moments_of(Batch(batch.rows, weights)), square_weight=squares)
-                total = total.faded(fade) if total is not None and fade > 0 else None
-            total = found if total is None else total + found
-        return total
+            for part in self._cut(batch):
+                stream = replace(stream, summed=stream._appended(part))
+        return stream.summed
+
+    def _cut(self, batch: Batch) -> list[Batch]:
+        """Cut what a factor of many rows would be made of."""
+        rows = len(batch.rows)
+        step = rows if self.rank is None else self.least
+        return [batch.part(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+    def _appended(self, batch: Batch) -> Moments | LowRankMoments:
+        moments = moments_of if self.rank is None else low_rank_moments_of
+        if self.forgetting == 1:
+            return self._joined(moments(batch))
+        weights, squares, fade = self._aged(batch)
+        found = replace(moments(Batch(batch.rows, weights)), square_weight=squares)
+        if self.summed is None or fade == 0:
+            return found
+        return replace(self, summed=self.summed.faded(fade))._joined(found)
+
+    def _joined(self, more: Any) -> Moments | LowRankMoments:
+        """Add moments to those summed so far, which are truncated only then."""
+        before: Any = self.summed
+        if before is None:
+            joint: Moments | LowRankMoments = more
+            return joint
+        joint = (before if self.rank is None else before.truncated(self.rank)) + more
+        return joint
 
     def _aged(self, batch: Batch) -> tuple[FloatArray, float, float]:
         """Return weights (n,) beside the last row, the sum of squares, what earlier rows count.

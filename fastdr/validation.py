@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fastdr.mapped import AnyArray as AnyArray
+from fastdr.mapped import read
+
 FloatArray = NDArray[np.float64]
-AnyArray = NDArray[Any]
 
 _ALLOWED = "float64, float32, float16, bool and integers of 8 to 64 bits"
 _IMPUTES = ", as PCA(missing='em') does"
@@ -298,13 +300,13 @@ def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None
     first: tuple[int, int] | None = None
     count, kind = 0, "NaN"
     for start in range(0, X.shape[0], step):
-        block = X[start:start + step]
-        bad = np.isinf(block) if allow_nan else ~np.isfinite(block)
+        part = read(X[start:start + step])
+        bad = np.isinf(part) if allow_nan else ~np.isfinite(part)
         count += int(bad.sum())
         if first is None and bad.any():
             row, column = divmod(int(np.argmax(bad)), X.shape[1])
             first = (start + row, column)
-            kind = "NaN" if np.isnan(X[first]) else "infinity"
+            kind = "NaN" if np.isnan(part[row, column]) else "infinity"
     if first is not None:
         row, column = first
         label = f"column {column}" if columns is None else f"column {column} ({columns[column]!r})"

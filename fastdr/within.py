@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fastdr._dense import Matrix, centre_classes
 from fastdr.centring import piece, whole_array
 from fastdr.class_statistics import ClassMoments, Codes, class_columns, labelled_blocks
+from fastdr.mapped import read
 from fastdr.scatter import PANEL, ScatterSum
 from fastdr.sources import Rows, Source
 from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, raise_not_finite
@@ -24,7 +25,7 @@ NOISE = 4  # deviations of a column, in eps times its mean, that count as roundi
 class ClassColumns(Rows):
     """Rows less their class means, some columns at a time: the rows of a transposed view."""
 
-    native = False
+    in_place = False
 
     def __init__(self, array: AnyArray, codes: Codes, means: FloatArray, rests: FloatArray,
                  squares: FloatArray) -> None:
@@ -35,7 +36,7 @@ class ClassColumns(Rows):
 
     def block(self, part: slice) -> FloatArray:
         """Return columns `part` of all rows, (n, columns), centred."""
-        block = np.array(self.array[:, part], dtype=np.float64, order="C")
+        block = np.array(read(self.array[:, part]), dtype=np.float64, order="C")
         for centres in (self._means, self._rests):
             if centres is not None:
                 centres = np.ascontiguousarray(centres[:, part])

@@ -11,7 +11,9 @@ import pytest
 
 import fastdr.files
 from fastdr.files import SUFFIXES, open_source
+from fastdr.progress import with_progress
 from fastdr.sinks import open_sink
+from fastdr.sources import prefetched
 
 NAMES = ["length", "shaku"]
 
@@ -310,3 +312,23 @@ def test_files_larger_than_the_memory_allowed(tmp_path, suffix):
                           env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"})
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "out.npy", mmap_mode="r").shape == (600_000, 1)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_text_tells_how_far_it_was_read(tmp_path, suffix, capsys):
+    X = np.random.default_rng(0).standard_normal((40_000, 4))
+    path = write(tmp_path / f"x{suffix}", X, ["a", "b", "c", "d"])
+    size = path.stat().st_size
+    source = open_source(path, block_rows=4000)
+    assert source.place() == (0, size)
+    places = [source.place()[0] for _ in source.blocks()]
+    shares = np.array(places) / size
+    assert np.abs(shares - np.arange(1, 11) / 10).max() < 0.1  # it is read ahead a little
+    assert places[-1] == size
+    chosen = prefetched(open_source(path, columns=["b", "d"], block_rows=4000))
+    shown = with_progress(chosen, "rows", leave=True)
+    np.testing.assert_array_equal(np.concatenate(list(shown.blocks())), X[:, [1, 3]])
+    told = capsys.readouterr().err
+    assert "rows: 100%" in told
+    assert "40000 rows" in told
+    assert "?" not in told.rsplit("\r", 1)[-1]
