@@ -193,10 +193,10 @@ class MissingEstimator(AxesEstimator):
 
     def _warn_unlikely(self, found: Maximum, rows: ObservedRows) -> None:
         if found.step.latent.noise <= rows.floor:
-            warnings.warn("The observed cells are matched to rounding: without noise the "
-                          "likelihood has no maximum, and other axes may match them as well. Pass "
-                          "a smaller n_components unless the rows are known to be free of noise.",
-                          AccuracyWarning, 6)
+            warnings.warn("The observed cells are matched to the last digits that count: without "
+                          "noise the likelihood has no maximum, and other axes may match them as "
+                          "well. Pass a smaller n_components unless the rows are known to be free "
+                          "of noise.", AccuracyWarning, 6)
         if not found.converged:
             warnings.warn(f"EM stopped after {found.steps} steps, of which the last changed axes, "
                           f"variances or noise by {found.change:.1e}, more than tol="

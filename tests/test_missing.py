@@ -308,8 +308,17 @@ def test_singular_models_fill_by_least_squares_and_have_no_density(rng):
     pca = fastdr.PCA(2).fit(full)
     X = full.copy()
     X[:, [1, 4]] = np.nan
-    bound = np.sqrt(6 * EPS) * np.abs(full).max() * 10  # the least noise is 6 eps of the variance
-    np.testing.assert_allclose(pca.impute(X), full, atol=bound)
+    loadings = pca.components_.T * pca.model_.deviations
+    least, told = 1e-10 * pca.total_variance_, np.linalg.norm(loadings[[0, 2, 3, 5]], -2)
+    farthest = np.linalg.norm(pca.transform(full) / pca.model_.deviations, axis=1).max()
+    bound = least / told**2 * farthest * np.linalg.norm(loadings, 2)  # (W'W + s)^-1 W'W z - z
+    np.testing.assert_allclose(pca.impute(X), full, rtol=0, atol=bound)
+    X[:, [0, 2, 3]] = np.nan  # fewer cells than axes
+    expected = reference.conditional_rows(X, np.cov(full, rowvar=False), pca.mean_)
+    few = least / np.var(full[:, 5], ddof=1)
+    slack = EPS / 1e-10  # of rounding, divided by the noise
+    np.testing.assert_allclose(pca.impute(X), expected, rtol=0,
+                               atol=10 * (few + slack) * np.abs(full).max())
     with pytest.warns(RuntimeWarning, match="singular"):
         assert (pca.model_.log_likelihood_observed(X) == -np.inf).all()
 
@@ -583,7 +592,7 @@ def test_more_unknowns_than_cells(rng):
 def test_rows_free_of_noise_are_completed(rng):
     full = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 9))
     X = np.where(rng.random(full.shape) < 0.2, np.nan, full)
-    with pytest.warns(fastdr.AccuracyWarning, match="matched to rounding"):
+    with pytest.warns(fastdr.AccuracyWarning, match="matched to the last"):
         pca = fastdr.PCA(2, missing="em", tol=1e-6).fit(X)
     np.testing.assert_allclose(pca.impute(X), full, atol=1e-4)
 
