@@ -474,10 +474,37 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
     found = []
     for threads in (1, 2, 3, 8):
         with fastdr.num_threads(threads):
-            pca = fastdr.PCA(4, missing="em", max_iter=3, tol=1.0).fit(X)
+            pca = fastdr.PCA(4, missing="em", tol=1e-4).fit(X)
             found.append((pca.components_.tobytes(), pca.impute(X).tobytes(),
                           pca.score_samples(X).tobytes()))
     assert len(set(found)) == 1
+    assert pca.n_iter_ > 2
+
+
+def test_blocks_and_parts_are_one_sum(rng, monkeypatch):
+    X = mixture(rng, 1000, 12, 3, gone=0.3)[1]
+    X[::3] = np.where(np.arange(12) % 4 == 1, np.nan, np.nan_to_num(X[::3]))  # a common pattern
+    observed = observed_rows(ArraySource(X), rng.uniform(0, 2, 1000), None, False)
+    begin = Latent(rng.standard_normal((12, 3)), rng.standard_normal(12), 0.5)
+    whole = _Search(observed, begin)
+    monkeypatch.setattr("fastdr.latent.BLOCK", 1)
+    many = _Search(observed, begin)
+    assert (whole.parts, many.parts, len(many.edges)) == (1, 16, 64)
+    one, other = whole.step(begin), many.step(begin)
+    slack = rounding(float, 1000, 1.0)
+    np.testing.assert_allclose(other.likelihood, one.likelihood, rtol=slack)
+    np.testing.assert_allclose(other.following.loadings, one.following.loadings, rtol=0, atol=slack)
+    np.testing.assert_allclose(other.following.noise, one.following.noise, rtol=slack)
+
+
+def test_fewer_rows_than_features(rng):
+    X = mixture(rng, 30, 120, 2, noise=0.3, gone=0.2)[1]
+    pca = fastdr.PCA(2, missing="em").fit(X)
+    expected = reference.observed_log_likelihoods(X, *parameters(pca)).sum()
+    np.testing.assert_allclose(pca.report_["log_likelihood"], expected, rtol=1e-10)
+    assert pca.report_["converged"]
+    left_out = pca.total_variance_ - pca.explained_variance_.sum()
+    np.testing.assert_allclose(left_out, 118 * pca.noise_variance_, rtol=1e-10)
 
 
 # --- parameters, reports, files -----------------------------------------------------------------
