@@ -58,7 +58,7 @@ class Maximum:
     """Where the search ended: a `step`, what it took, and what is known of it.
 
     ``change`` is what a further step of EM would change, see `change`; ``growth`` what the last
-    one added to the log-likelihood; ``likelihoods`` those of all points passed.
+    one added to the log-likelihood, if there was one; ``likelihoods`` those of all points passed.
     """
 
     step: Step
@@ -111,7 +111,7 @@ def maximised(rows: ObservedRows, begin: Latent, tol: float, most: int,
                 limit = max(4.0, limit / 4) if not taken else limit * (4 if length == limit else 1)
             here = there
             likelihoods.append(here.likelihood)
-    growth = likelihoods[-1] - likelihoods[-2] if len(likelihoods) > 1 else math.inf
+    growth = likelihoods[-1] - likelihoods[-2] if len(likelihoods) > 1 else 0.0
     return Maximum(here, steps, left, left <= tol, growth, tuple(likelihoods))
 
 

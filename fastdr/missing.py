@@ -13,7 +13,7 @@ import numpy as np
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows
 from fastdr.validation import AnyArray, FloatArray, raise_not_finite
 
-EPS = float(np.finfo(np.float64).eps)
+FLOOR = 1e-10  # least noise: of rows with few cells, rounding errors of z are divided by it
 SAFE = 400  # exponents of two whose squares, summed, stay in float64
 
 
@@ -73,8 +73,8 @@ class ObservedRows:
 
     @property
     def floor(self) -> float:
-        """The least variance of the noise: below it cells are matched to rounding."""
-        return EPS * self.total
+        """The least variance of the noise: at it cells are matched to a hundred thousandth."""
+        return FLOOR * self.total
 
     @cached_property
     def log_volume(self) -> float:

@@ -38,6 +38,7 @@ class MissingEstimator(AxesEstimator):
 
     missing: str | None
     n_components: Any
+    svd_solver: str
     mean: ArrayLike | None
     tol: float
     max_iter: int
@@ -59,8 +60,7 @@ class MissingEstimator(AxesEstimator):
 
     @property
     def _wanted(self) -> Wanted:
-        asked = getattr(self, "svd_solver", "lapack")
-        return Wanted(asked, whitening(self.whiten), self._names())
+        return Wanted(self.svd_solver, whitening(self.whiten), self._names())
 
     @property
     def n_iter_(self) -> int:
@@ -193,13 +193,13 @@ class MissingEstimator(AxesEstimator):
 
     def _warn_unlikely(self, found: Maximum, rows: ObservedRows) -> None:
         if found.step.latent.noise <= rows.floor:
-            warnings.warn("The observed cells are matched to rounding: without noise the "
-                          "likelihood has no maximum, and other axes may match them as well. Pass "
-                          "a smaller n_components unless the rows are known to be free of noise.",
-                          AccuracyWarning, 6)
+            warnings.warn("The observed cells are matched to the last digits that count: without "
+                          "noise the likelihood has no maximum, and other axes may match them as "
+                          "well. Pass a smaller n_components unless the rows are known to be free "
+                          "of noise.", AccuracyWarning, 6)
         if not found.converged:
-            warnings.warn(f"EM stopped after {found.steps} steps, of which the last changed axes, "
+            warnings.warn(f"EM stopped after {found.steps} step(s). One more would change axes, "
                           f"variances or noise by {found.change:.1e}, more than tol="
-                          f"{float(self.tol) or TOL:.0e}, and the log-likelihood by "
+                          f"{float(self.tol) or TOL:.0e}; the last raised the log-likelihood by "
                           f"{found.growth:.1e}. Raise max_iter or tol, or pass a smaller "
                           "n_components.", ConvergenceWarning, 6)

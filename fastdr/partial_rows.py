@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from fastdr.embedding import LinearlyMapped
 from fastdr.latent import Latent, Posterior, each_posterior
-from fastdr.missing import has_missing
+from fastdr.missing import FLOOR, has_missing
 from fastdr.sources import ArraySource
 from fastdr.validation import AnyArray, FloatArray, as_matrix, check_features, working_dtype
 
@@ -78,7 +77,7 @@ class PartlyObserved(LinearlyMapped):
             means += self.mean
             np.copyto(filled[part], means, "same_kind", where=told.block.missing)
 
-        each_posterior(self._latent, rows, self.centred, fill)
+        each_posterior(self._latent(FLOOR), rows, self.centred, fill)
         return filled
 
     def transform_observed(self, X: ArrayLike) -> AnyArray:
@@ -108,18 +107,17 @@ class PartlyObserved(LinearlyMapped):
             densities[part] = told.log_densities(told.squares())
             densities[part] += (told.block.observed @ volume)[told.block.groups.group]
 
-        each_posterior(self._latent, rows, self.centred, judge)
+        each_posterior(self._latent(EPS), rows, self.centred, judge)
         return densities
 
-    @cached_property
-    def _latent(self) -> Latent:
-        """The model of centred rows as probabilistic PCA, in the units of `variances`.
+    def _latent(self, least: float) -> Latent:
+        """Return the model of centred rows as probabilistic PCA, in the units of `variances`.
 
-        Noise counts as no less than what rounding makes of the largest variance.
+        Noise counts as no less than `least` times the sum of the variances.
         """
         axes, features = self.components.shape
         noise = self.noise_variance if axes < features else float(self.variances[-1])
-        noise = max(noise, features * EPS * float(self.variances.max(initial=0.0))) or 1.0
+        noise = max(noise, least * float(self.variances.sum())) or 1.0
         sizes = np.sqrt(np.maximum(self.variances - noise, 0.0))
         return Latent(self.components.T.astype(np.float64) * sizes, np.zeros(features), noise)
 

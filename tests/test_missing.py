@@ -308,8 +308,17 @@ def test_singular_models_fill_by_least_squares_and_have_no_density(rng):
     pca = fastdr.PCA(2).fit(full)
     X = full.copy()
     X[:, [1, 4]] = np.nan
-    bound = np.sqrt(6 * EPS) * np.abs(full).max() * 10  # the least noise is 6 eps of the variance
-    np.testing.assert_allclose(pca.impute(X), full, atol=bound)
+    loadings = pca.components_.T * pca.model_.deviations
+    least, told = 1e-10 * pca.total_variance_, np.linalg.norm(loadings[[0, 2, 3, 5]], -2)
+    farthest = np.linalg.norm(pca.transform(full) / pca.model_.deviations, axis=1).max()
+    bound = least / told**2 * farthest * np.linalg.norm(loadings, 2)  # (W'W + s)^-1 W'W z - z
+    np.testing.assert_allclose(pca.impute(X), full, rtol=0, atol=bound)
+    X[:, [0, 2, 3]] = np.nan  # fewer cells than axes
+    expected = reference.conditional_rows(X, np.cov(full, rowvar=False), pca.mean_)
+    few = least / np.var(full[:, 5], ddof=1)
+    slack = EPS / 1e-10  # of rounding, divided by the noise
+    np.testing.assert_allclose(pca.impute(X), expected, rtol=0,
+                               atol=10 * (few + slack) * np.abs(full).max())
     with pytest.warns(RuntimeWarning, match="singular"):
         assert (pca.model_.log_likelihood_observed(X) == -np.inf).all()
 
@@ -465,10 +474,37 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
     found = []
     for threads in (1, 2, 3, 8):
         with fastdr.num_threads(threads):
-            pca = fastdr.PCA(4, missing="em", max_iter=3, tol=1.0).fit(X)
+            pca = fastdr.PCA(4, missing="em", tol=1e-4).fit(X)
             found.append((pca.components_.tobytes(), pca.impute(X).tobytes(),
                           pca.score_samples(X).tobytes()))
     assert len(set(found)) == 1
+    assert pca.n_iter_ > 2
+
+
+def test_blocks_and_parts_are_one_sum(rng, monkeypatch):
+    X = mixture(rng, 1000, 12, 3, gone=0.3)[1]
+    X[::3] = np.where(np.arange(12) % 4 == 1, np.nan, np.nan_to_num(X[::3]))  # a common pattern
+    observed = observed_rows(ArraySource(X), rng.uniform(0, 2, 1000), None, False)
+    begin = Latent(rng.standard_normal((12, 3)), rng.standard_normal(12), 0.5)
+    whole = _Search(observed, begin)
+    monkeypatch.setattr("fastdr.latent.BLOCK", 1)
+    many = _Search(observed, begin)
+    assert (whole.parts, many.parts, len(many.edges)) == (1, 16, 64)
+    one, other = whole.step(begin), many.step(begin)
+    slack = rounding(float, 1000, 1.0)
+    np.testing.assert_allclose(other.likelihood, one.likelihood, rtol=slack)
+    np.testing.assert_allclose(other.following.loadings, one.following.loadings, rtol=0, atol=slack)
+    np.testing.assert_allclose(other.following.noise, one.following.noise, rtol=slack)
+
+
+def test_fewer_rows_than_features(rng):
+    X = mixture(rng, 30, 120, 2, noise=0.3, gone=0.2)[1]
+    pca = fastdr.PCA(2, missing="em").fit(X)
+    expected = reference.observed_log_likelihoods(X, *parameters(pca)).sum()
+    np.testing.assert_allclose(pca.report_["log_likelihood"], expected, rtol=1e-10)
+    assert pca.report_["converged"]
+    left_out = pca.total_variance_ - pca.explained_variance_.sum()
+    np.testing.assert_allclose(left_out, 118 * pca.noise_variance_, rtol=1e-10)
 
 
 # --- parameters, reports, files -----------------------------------------------------------------
@@ -497,7 +533,7 @@ def test_a_known_mean_is_kept_and_has_divisor_n(rows):
 
 def test_without_convergence_the_warning_says_how_far(rng):
     X = mixture(rng, 100, 8, 3, noise=1.0, gone=0.5)[1]
-    words = r"EM stopped after 4 steps.*by \d\.\de[-+]\d\d, more than tol=1e-07.*log-likelihood by"
+    words = r"EM stopped after 4 step.*by \d\.\de[-+]\d\d, more than tol=1e-07; the last raised"
     with pytest.warns(ConvergenceWarning, match=words) as caught:
         pca = fastdr.PCA(3, missing="em", max_iter=4).fit(X)
     assert caught[0].filename == __file__
@@ -583,7 +619,7 @@ def test_more_unknowns_than_cells(rng):
 def test_rows_free_of_noise_are_completed(rng):
     full = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 9))
     X = np.where(rng.random(full.shape) < 0.2, np.nan, full)
-    with pytest.warns(fastdr.AccuracyWarning, match="matched to rounding"):
+    with pytest.warns(fastdr.AccuracyWarning, match="matched to the last"):
         pca = fastdr.PCA(2, missing="em", tol=1e-6).fit(X)
     np.testing.assert_allclose(pca.impute(X), full, atol=1e-4)
 
