@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fastdr.axes_estimator import AxesEstimator, residual_bar, whitening
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
-from fastdr.inputs import as_bytes
+from fastdr.inputs import as_bytes, is_opened, open_rows
 from fastdr.models import LinearModel, fix_signs, times_power
 from fastdr.plan import ITERATIVE, NOMINAL, PROOF, Plan, Rates, Task, measured, plan
 from fastdr.progress import with_progress
@@ -220,7 +220,7 @@ class PCA(AxesEstimator):
                     isinstance(wanted, float) and components is None,
                     ALIASES.get(self.svd_solver, self.svd_solver), self.certificate,
                     float(self.tol), stored or least < features, source.rereadable,
-                    weights is not None, steps, int(self.n_oversamples))
+                    weights is not None, steps, int(self.n_oversamples), getattr(source, "most", 0))
 
     def _way(self, source: Source, weights: FloatArray | None = None, rates: Rates = NOMINAL
              ) -> Plan:
@@ -313,7 +313,7 @@ class PCA(AxesEstimator):
         'lapack'
         """
         self._check_parameters()
-        source = as_source(X)
+        source = open_rows(X) if is_opened(X) else as_source(X)
         size, features = source.shape
         weights = None if sample_weight is None else as_weights(sample_weight, size or 0)
         if size is not None:

@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -350,7 +351,8 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
         order = rows.mean.size if tall is None else tall.size
         single = rows.single and tall is not None
         doubt = single_error(rows) / SINGLE_RTOL if single else slack(order) / RTOL
-        if left_out <= doubt * total and rows.source.rereadable:
+        again = rows.source.rereadable and not getattr(rows.source, "sparse", False)
+        if left_out <= doubt * total and again:
             left_out, passes = residual(refined(rows), vectors), passes + 1
     if count > real and tall and not rows.wide and len(axes.vectors) == tall.size:
         null = null_axes(rows.squares == 0, axes.vectors[real:], count - real)
@@ -361,7 +363,11 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
 
 def residual(rows: CentredRows, vectors: FloatArray) -> float:
     """Return the weighted sum of squared distances of the rows from the span of `vectors`."""
-    total, axes = 0.0, vectors[:, rows.squares > 0]
+    return float(rows.summed(partial(_residual, vectors[:, rows.squares > 0])))
+
+
+def _residual(axes: FloatArray, rows: CentredRows) -> float:
+    total = 0.0
     for block in rows.blocks():
         block -= (block @ axes.T) @ axes
         total += float(np.einsum("ij,ij->", block, block))
