@@ -96,7 +96,7 @@ class DaskSource:
 
     Sums are formed where the chunks are and merged by eights in their order, so they are the same
     to the bit for any number of workers and threads. ``blocks`` computes one chunk after the
-    other, for the few solvers that read the rows again.
+    other, for the few methods that take the rows in their order.
     """
 
     collection: Any

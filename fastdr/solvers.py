@@ -269,15 +269,30 @@ def cholesky_factor(matrix: FloatArray, shift: float = 0.0) -> FloatArray | None
     return np.asarray(factor * norms) if sound else None
 
 
+@dataclass(frozen=True)
+class _Triangle:
+    """R of the QR factorisation of some rows; added up, that of them all."""
+
+    factor: FloatArray
+
+    def __add__(self, other: _Triangle) -> _Triangle:
+        return _Triangle(_appended(self.factor, [other.factor]))
+
+
 def _triangle(tall: Tall) -> FloatArray:
     """Return R of the QR factorisation, (min(rows, size), size), blocks appended in order."""
+    found: _Triangle = tall.summed(_triangle_of)
+    return found.factor
+
+
+def _triangle_of(tall: Tall) -> _Triangle:
     factor = np.zeros((0, tall.size))
     waiting: list[FloatArray] = []
     for block in tall.blocks():
         waiting.append(block)
         if sum(map(len, waiting)) >= tall.size:
             factor, waiting = _appended(factor, waiting), []
-    return _appended(factor, waiting) if waiting else factor
+    return _Triangle(_appended(factor, waiting) if waiting else factor)
 
 
 def _appended(factor: FloatArray, blocks: list[FloatArray]) -> FloatArray:

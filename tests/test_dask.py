@@ -276,6 +276,21 @@ def test_rows_too_wide_for_a_scatter_are_multiplied_where_they_are(rng, monkeypa
         1e-12, 4 * residual / (values[-1] - 0.5 * values[-1]))
 
 
+@pytest.mark.parametrize("solver", ["svd", "lapack"])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_small_variances_are_found_where_the_rows_are(rng, monkeypatch, solver, offset):
+    monkeypatch.setattr("fastdr.dask_source.DaskSource.blocks", None)
+    turn = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    X = (rng.standard_normal((700, 12)) * np.geomspace(1, 1e-7, 12)) @ turn + offset
+    found = PCA(svd_solver=solver).fit(da.from_array(X, chunks=(100, 12)))
+    expected = PCA(svd_solver=solver).fit(X)
+    slip = 4 * np.finfo(float).eps * max(1.0, offset) * np.sqrt(12)
+    np.testing.assert_allclose(np.sqrt(found.explained_variance_),
+                               np.sqrt(expected.explained_variance_), rtol=1e-9, atol=slip)
+    assert found.report_["method"] == expected.report_["method"]
+    assert_orthonormal(found.components_)
+
+
 def test_a_plan_computes_nothing():
     def refuse(block):
         raise AssertionError
