@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
+from fastdr.column_statistics import ColumnMoments
 from fastdr.low_rank import LowRankMoments
 from fastdr.mapped import read
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows
-from fastdr.statistics import FEW_ROWS, Kind, Moments, Precision, column_moments
+from fastdr.sparse import SparseSource
+from fastdr.statistics import FEW_ROWS, Kind, Moments, Precision
 from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 EPS = float(np.finfo(np.float64).eps)
@@ -84,6 +88,13 @@ class CentredRows:
                 start += len(rows)
                 yield rows if varying.all() else rows[:, varying]
 
+    def summed(self, function: Callable[[CentredRows], Any]) -> Any:
+        """Return `function` of these rows, or its sum over the chunks that workers have of them."""
+        if not hasattr(self.source, "summed"):
+            return function(self)
+        about = replace(self, source=None, weights=None, scatter=None)  # type: ignore[arg-type]
+        return self.source.summed(partial(_of_part, function, about), self.weights)
+
     def transposed_blocks(self) -> Iterator[FloatArray]:
         """Yield the transposed centred rows, some features at a time."""
         array = whole_array(self.source)
@@ -95,6 +106,13 @@ class CentredRows:
             if self.weights is not None:
                 rows *= np.sqrt(self.weights[:, None])
             yield rows.T
+
+
+def _of_part(function: Callable[[CentredRows], Any], about: CentredRows,
+             rows: AnyArray | SparseSource, weights: FloatArray | None) -> Any:
+    """Return `function` of some of all rows that `about` tells of."""
+    source = rows if isinstance(rows, SparseSource) else ArraySource(rows)
+    return function(replace(about, source=source, weights=weights))
 
 
 def piece(width: int) -> int:
@@ -122,7 +140,7 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     rows, features = source.shape
     used = rows if weights is None else int(np.count_nonzero(weights))
     wide = used is not None and used < features
-    if wide and not isinstance(source, ArraySource):
+    if wide and not isinstance(source, ArraySource) and not getattr(source, "stays", False):
         source = ArraySource(whole_array(source), source.columns)
     precision: Precision = "double" if double else None
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
@@ -165,21 +183,17 @@ def _moments(source: Source, weights: FloatArray | None, scatter: bool, precisio
                  else Moments.of_source(source, weights, precision=precision))
         return CentredRows(source, weights, found.mean, found.squares, found.scatter, None,
                            found.count, found.weight, found.weight, False, False)
-    weight, count, start = 0.0, 0, 0
-    mean = squares = np.zeros(source.shape[1])
-    for block in [source.array] if isinstance(source, ArraySource) else source.blocks():
-        part = None if weights is None else weights[start:start + len(block)]
-        start += len(block)
-        if part is not None and not part.any():
-            continue
-        count += len(block) if part is None else int(np.count_nonzero(part))
-        centre, more = column_moments(block, part)
-        added = float(len(block) if part is None else part.sum())
-        step, both = centre - mean, weight + added  # merge: Chan, Golub & LeVeque (1983)
-        squares = squares + more + step**2 * (weight * added / both)
-        mean, weight = mean + step * (added / both), both
-    return CentredRows(source, weights, mean, squares, None, None, count, weight, weight,
-                       False, False)
+    if hasattr(source, "summed"):  # where the rows are
+        total: ColumnMoments = source.summed(ColumnMoments.of, weights)
+    else:
+        total, start = ColumnMoments.none(source.shape[1]), 0
+        for block in [source.array] if isinstance(source, ArraySource) else source.blocks():
+            part = None if weights is None else weights[start:start + len(block)]
+            start += len(block)
+            if part is None or part.any():
+                total += ColumnMoments.of(block, part)
+    return CentredRows(source, weights, total.mean, total.squares, None, None, total.count,
+                       total.weight, total.weight, False, False)
 
 
 def _scaled(source: Source, exponent: int) -> Source:
@@ -233,14 +247,19 @@ def refined(rows: CentredRows) -> CentredRows:
     seen = math.sqrt(rows.weight) * float(np.linalg.norm(offset)) > floor
     if rows.wide or not rows.estimated or rows.rest is not None or not seen:
         return rows
-    sums, start = np.zeros(offset.size), 0
+    return replace(rows, rest=rows.summed(_weighted_sum) / rows.weight)
+
+
+def _weighted_sum(rows: CentredRows) -> FloatArray:
+    """Return the weighted sum of the centred rows, (d,)."""
+    sums, start = np.zeros(rows.mean.size), 0
     for block in rows.source.blocks():
-        for first in range(0, len(block), piece(offset.size)):
-            part = rows.centred(block[first:first + piece(offset.size)])
+        for first in range(0, len(block), piece(sums.size)):
+            part = rows.centred(block[first:first + piece(sums.size)])
             weights = np.ones(len(part)) if rows.weights is None else rows.weights[start:]
             sums += weights[:len(part)] @ part
             start += len(part)
-    return replace(rows, rest=sums / rows.weight)
+    return sums
 
 
 def in_double(rows: CentredRows, scatter: bool = True) -> CentredRows:

@@ -21,14 +21,13 @@ import numpy as np
 from fastdr import __version__
 from fastdr.checkpoints import CheckpointedSource, origin_of
 from fastdr.cli_plot import check_columns, faults_at_rows, plot
+from fastdr.cli_rows import WAIT, opened, rows_at, scores_of
 from fastdr.cli_text import Weighting, fit_text, search
 from fastdr.dimension import RULES
-from fastdr.inputs import as_bytes, open_rows
 from fastdr.models import LinearModel
 from fastdr.persistence import load_axes
 from fastdr.progress import with_progress
 from fastdr.sinks import open_sink
-from fastdr.sources import Source
 from fastdr.summaries import facts_of, loss_table, variance_table
 from fastdr.threads import set_num_threads
 
@@ -77,6 +76,11 @@ if typer is not None:
         "share of the variance like 0.95, or mle, gavish-donoho or parallel. Default: all.")]
     Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all CPUs.")]
     AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+    Dask = Annotated[str | None, typer.Option(
+        metavar="ADDRESS", help="Let the workers of the Dask scheduler there read INPUT and "
+        "compute, like tcp://host:8786; each needs fastdr, and INPUT under the same path.")]
+    DaskTimeout = Annotated[float, typer.Option(
+        metavar="SECONDS", min=0.1, help="How long to wait for the scheduler and a worker.")]
     Progress = Annotated[bool | None, typer.Option(
         "--progress/--no-progress", help="Progress bar on stderr; default: on a terminal.")]
 
@@ -97,7 +101,8 @@ def fit(source: Rows,
         checkpoint: Annotated[float, typer.Option(
             metavar="SECONDS", help="Save the state of a long fit beside OUTPUT so often; the "
             "same command goes on from there if it was stopped. Negative: never.")] = 30.0,
-        threads: Threads = None, progress: Progress = None, as_json: AsJson = False) -> None:
+        threads: Threads = None, progress: Progress = None, as_json: AsJson = False,
+        dask: Dask = None, dask_timeout: DaskTimeout = WAIT) -> None:
     """Fit a principal component analysis to the rows of INPUT."""
     # takes scikit-learn along, which the other commands do not need
     from fastdr.pca import PCA
@@ -106,21 +111,24 @@ def fit(source: Rows,
     kept = _parse_components(components)
     if not output.resolve().parent.is_dir():
         raise FileNotFoundError(f"{output}: no such directory: {output.resolve().parent}.")
+    checkpoint = checkpoint if dask is None else -1.0  # workers that die are replaced
     if text:
+        if dask is not None:
+            raise typer.BadParameter("cannot be given with --text.", param_hint="--dask")
         fit_text(source, output, kept, weighting, as_json)
         return
-    rows = _opened(source, member, columns, memory)
-    start = time.perf_counter()
-    estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
-                    svd_solver=solver.value, progress=_show(progress), max_memory=memory)
-    tall = rows.shape[0] is None or rows.shape[0] >= rows.shape[1]
-    summed = tall and checkpoint >= 0 and estimator._way(rows).on == "covariance"
-    saved = CheckpointedSource(
-        rows, output.with_name(f"{output.name}.checkpoint"),
-        origin_of(source, member=member, columns=columns, memory=memory), checkpoint,
-        _show(progress))
-    with faults_at_rows(source, rows), _resumable(saved):
-        model = estimator.fit(saved if summed else rows).model_
+    with rows_at(source, member, columns, memory, dask, dask_timeout) as rows:
+        start = time.perf_counter()
+        estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
+                        svd_solver=solver.value, progress=_show(progress), max_memory=memory)
+        tall = rows.shape[0] is None or rows.shape[0] >= rows.shape[1]
+        summed = tall and checkpoint >= 0 and estimator._way(rows).on == "covariance"
+        saved = CheckpointedSource(
+            rows, output.with_name(f"{output.name}.checkpoint"),
+            origin_of(source, member=member, columns=columns, memory=memory), checkpoint,
+            _show(progress))
+        with faults_at_rows(source, rows), _resumable(saved):
+            model = estimator.fit(saved if summed else rows).model_
     seconds = time.perf_counter() - start
     model.save(output)
     if checkpoint >= 0:
@@ -154,7 +162,7 @@ def plan(source: Rows, components: Components = None,
     from fastdr.pca import PCA
 
     set_num_threads(threads)
-    rows = _opened(source, member, columns, None)
+    rows = opened(source, member, columns, None)
     way = PCA(_parse_components(components), svd_solver=solver.value, max_memory=memory).plan(rows)
     if as_json:
         values = asdict(way)
@@ -169,20 +177,20 @@ def plan(source: Rows, components: Components = None,
 
 def transform(model: Model, source: Rows, output: Output, member: Member = None,
               columns: Columns = None, memory: Memory = None, threads: Threads = None,
-              progress: Progress = None, as_json: AsJson = False) -> None:
+              progress: Progress = None, as_json: AsJson = False, dask: Dask = None,
+              dask_timeout: DaskTimeout = WAIT) -> None:
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
-    fitted, rows = load_axes(model), _opened(source, member, columns, memory)
-    check_columns(fitted, rows, source)
-    names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
-    if fitted.whiten == "zca":
-        names = fitted.feature_names or rows.columns
-    done = 0
-    watched = with_progress(rows, "rows", leave=True) if _show(progress) else rows
-    with faults_at_rows(source, rows), open_sink(output, names) as sink:
-        for block in watched.blocks():
-            sink.write(fitted.transform(block))
-            done += len(block)
+    fitted, done = load_axes(model), 0
+    with rows_at(source, member, columns, memory, dask, dask_timeout) as rows:
+        check_columns(fitted, rows, source)
+        names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
+        if fitted.whiten == "zca":
+            names = fitted.feature_names or rows.columns
+        with faults_at_rows(source, rows), open_sink(output, names) as sink:
+            for scores in scores_of(rows, fitted, _show(progress)):
+                sink.write(scores)
+                done += len(scores)
     _print_outcome({"output": str(output), "rows": done, "columns": fitted.n_outputs}, as_json)
 
 
@@ -194,7 +202,7 @@ def reconstruct(model: Model, source: Rows, output: Output,
                 as_json: AsJson = False) -> None:
     """Write the rows of INPUT as the model sees them, and how much of them was lost."""
     set_num_threads(threads)
-    fitted, rows = load_axes(model), _opened(source, member, columns, memory)
+    fitted, rows = load_axes(model), opened(source, member, columns, memory)
     if not scores:
         check_columns(fitted, rows, source)
     done, loss = 0, 0.0
@@ -309,13 +317,6 @@ def _parse_components(text: str | None) -> int | float | str | None:
 
 def _show(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else progress
-
-
-def _opened(path: Path, member: str | None, columns: str | None, memory: str | None) -> Source:
-    """Open INPUT with blocks that take a fourth of `memory` at most."""
-    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    within = None if memory is None else max(1, as_bytes(memory) // 4)
-    return open_rows(path, member=member, columns=chosen, memory=within)
 
 
 @contextmanager

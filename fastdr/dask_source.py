@@ -1,24 +1,39 @@
-"""Rows in Dask collections: moments summed chunk by chunk on the workers, merged in a tree."""
+"""Rows in Dask collections: sums formed chunk by chunk on the workers, merged in a tree."""
 
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from fastdr.class_statistics import ClassMoments
+from fastdr.sparse import SparseSource
+from fastdr.sparse_statistics import moments_of_sparse
 from fastdr.statistics import Moments, Precision
 from fastdr.threads import num_threads
-from fastdr.validation import AnyArray, FloatArray, as_matrix, raise_not_finite
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    check_square,
+    is_sparse,
+    raise_not_finite,
+)
 
 FAN_IN = 8  # sums that one task merges; the tree depends on the chunks alone
-Sums = TypeVar("Sums", Moments, ClassMoments)
+SCATTER, SPARSE_SCATTER = 4000, 2000  # features up to which a worker sends a square of them
+GATHER = 1 << 30  # bytes of rows fewer than features that may come together in one place
+GRAPH = "distributed.admin.large-graph-warning-threshold"
+LOST = ("CancelledError", "ClosedClientError", "CommClosedError", "FutureCancelledError",
+        "FuturesCancelledError")  # what `distributed` raises when a scheduler is gone
 
 
 def is_dask(X: Any) -> bool:
@@ -28,6 +43,8 @@ def is_dask(X: Any) -> bool:
 
 def dask_source(X: Any) -> DaskSource:
     """Return the rows of a Dask array or frame as a source; nothing is computed.
+
+    Chunks of an array may be sparse: SciPy's matrices or arrays, if the array's meta says so.
 
     Raises
     ------
@@ -75,11 +92,11 @@ def _of_frame(X: Any) -> DaskSource:
 
 @dataclass(frozen=True, eq=False)
 class DaskSource:
-    """The chunks of a Dask array or frame, each of whole rows.
+    """The chunks of a Dask array or frame, each of whole rows, dense or sparse.
 
     Sums are formed where the chunks are and merged by eights in their order, so they are the same
     to the bit for any number of workers and threads. ``blocks`` computes one chunk after the
-    other, for the few solvers that read the rows again.
+    other, for the few methods that take the rows in their order.
     """
 
     collection: Any
@@ -91,8 +108,28 @@ class DaskSource:
     @property
     def shape(self) -> tuple[int | None, int]:
         """Rows (None while they are not known) and features."""
-        rows = self.collection.shape[0] if self.columns is None else math.nan
+        rows = math.nan if self._framed else self.collection.shape[0]
         return (None if math.isnan(rows) else int(rows)), self.features
+
+    @property
+    def sparse(self) -> bool:
+        """Whether chunks are sparse."""
+        return is_sparse(getattr(self.collection, "_meta", None))
+
+    @property
+    def stays(self) -> bool:
+        """Whether the rows stay where they are even if they are fewer than features."""
+        rows = self.shape[0]
+        return (rows is None or self.sparse
+                or rows * self.features * self.dtype.itemsize > GATHER)
+
+    @property
+    def most(self) -> int:
+        """Features up to which each chunk gives a square of them; 0 if rows come together."""
+        rows = self.shape[0]
+        if rows is not None and rows < self.features and not self.stays:
+            return 0
+        return SPARSE_SCATTER if self.sparse else SCATTER
 
     @cached_property
     def chunks(self) -> list[Any]:
@@ -105,25 +142,60 @@ class DaskSource:
         """Rows of each chunk; one pass if they are not known."""
         if self.shape[0] is not None:
             return [int(rows) for rows in self.collection.chunks[0]]
-        dask = import_module("dask")
-        return [int(rows) for rows in dask.compute(*map(dask.delayed(len), self.chunks))]
+        delayed = import_module("dask").delayed
+        lengths: list[int] = computed(delayed(list)(list(map(delayed(_length), self.chunks))))
+        return lengths
 
     def blocks(self) -> Iterator[AnyArray]:
-        """Yield the chunks as arrays, computed one by one."""
+        """Yield the chunks as dense arrays, computed one by one; none of them is empty."""
         for chunk in self.chunks:
-            yield _rows_of(chunk.compute(), self.features)
+            rows = _rows_of(computed(chunk))
+            yield from rows.blocks() if isinstance(rows, SparseSource) else [rows][:len(rows)]
+
+    def summed(self, function: Callable[..., Any], weights: FloatArray | None = None,
+               *values: AnyArray) -> Any:
+        """Return the sum of ``function(rows, weights, *values)`` over the chunks.
+
+        It is called where they are, in one thread; what it returns must add up, and is small or
+        O(d²). `rows` are an array or a `SparseSource`; `weights` and `values` have one entry a
+        row, and are cut as the rows are. Chunks without rows or without weight are left out.
+
+        Raises
+        ------
+        ValueError
+            If all of them are, or a chunk has NaN or infinity; names chunk and row.
+        ConnectionError
+            If the scheduler is gone.
+        """
+        delayed = import_module("dask").delayed
+        known = self.shape[0] is not None
+        starts = np.concatenate([[0], np.cumsum(self.lengths)]).tolist() if known else None
+        apply, add = delayed(_of_chunk), delayed(_added)
+        shared = delayed(function, pure=False, traverse=False)  # sent once, not with each chunk
+        cut = [[None] * len(self.chunks) if weights is None else self._split(weights),
+               *map(self._split, values)]
+        nodes = [apply(shared, chunk, index, None if starts is None else starts[index],
+                       self.columns, *parts)
+                 for index, (chunk, *parts) in enumerate(zip(self.chunks, *cut, strict=True))]
+        while len(nodes) > 1:
+            nodes = [add(nodes[start:start + FAN_IN]) for start in range(0, len(nodes), FAN_IN)]
+        sent = sum(each.nbytes for each in (weights, *values) if each is not None)
+        total = computed(nodes[0], sent + 256 * self.features)
+        if total is None:
+            raise ValueError("Found no rows: all chunks are empty or all weights are zero.")
+        return total
 
     def moments(self, precision: Precision, weights: FloatArray | None = None) -> Moments:
-        """Moments of all rows, summed on the workers; O(d²) numbers come back."""
-        parts = self._split(weights) if weights is not None else [None] * len(self.chunks)
-        return self._sum(_chunk_moments, [(part, precision) for part in parts])
+        """Moments of all rows; O(d²) numbers come back."""
+        check_square(self.features, "Ask for a few components with svd_solver='"'auto'"'.")
+        found: Moments = self.summed(partial(_moments, precision), weights)
+        return found
 
     def class_moments(self, labels: AnyArray, weights: FloatArray | None, precision: Precision
                       ) -> ClassMoments:
         """Class moments of all rows, likewise."""
-        parts = self._split(weights) if weights is not None else [None] * len(self.chunks)
-        return self._sum(_chunk_class_moments, [
-            (at, part, precision) for at, part in zip(self._split(labels), parts, strict=True)])
+        found: ClassMoments = self.summed(partial(_class_moments, precision), weights, labels)
+        return found
 
     def mapped(self, function: Callable[[AnyArray], AnyArray], names: Sequence[str],
                dtype: np.dtype[Any]) -> Any:
@@ -132,7 +204,7 @@ class DaskSource:
         A Dask array with chunks of the same rows, or a frame with the same index and columns
         `names`.
         """
-        if self.columns is None:
+        if not self._framed:
             return self.collection.map_blocks(
                 _mapped_rows, function, len(names), dtype, dtype=dtype,
                 meta=np.empty((0, 0), dtype), chunks=(self.collection.chunks[0], (len(names),)))
@@ -142,6 +214,10 @@ class DaskSource:
         return self.collection.map_partitions(_mapped_frame, function, list(names), dtype,
                                               meta=meta)
 
+    @property
+    def _framed(self) -> bool:
+        return hasattr(self.collection, "to_dask_array")
+
     def _split(self, values: AnyArray) -> list[AnyArray]:
         """Cut one value a row into those of each chunk."""
         ends = np.cumsum(self.lengths)
@@ -149,83 +225,99 @@ class DaskSource:
             raise ValueError(f"there are {len(values)} labels or weights for {ends[-1]} rows.")
         return np.split(values, ends[:-1])
 
-    def _sum(self, task: Callable[..., Sums | None], arguments: Sequence[tuple[Any, ...]]) -> Sums:
-        """Apply `task` to each chunk and merge the results in a tree."""
-        delayed = import_module("dask").delayed
-        known = self.shape[0] is not None
-        starts = np.concatenate([[0], np.cumsum(self.lengths)]) if known else None
-        apply, merge = delayed(task), delayed(_merged)
-        nodes = [apply(chunk, index, None if starts is None else int(starts[index]), self.columns,
-                       self.features, *more)
-                 for index, (chunk, more) in enumerate(zip(self.chunks, arguments, strict=True))]
-        while len(nodes) > 1:
-            nodes = [merge(nodes[start:start + FAN_IN]) for start in range(0, len(nodes), FAN_IN)]
-        total: Sums | None = nodes[0].compute()
-        if total is None:
-            raise ValueError("Found no rows: all chunks are empty or all weights are zero.")
-        return total
+
+def computed(value: Any, sent: int = 0) -> Any:
+    """Compute a delayed value, the graph of which holds `sent` bytes of ours.
+
+    Raises ConnectionError if the scheduler is gone, and whatever the work raises.
+    """
+    dask, room = import_module("dask"), {}
+    if "distributed" in sys.modules:  # importing it later would undo the settings of its own
+        size = dask.utils.parse_bytes(dask.config.get(GRAPH, "10MB"))
+        room = {GRAPH: size + sent}
+    with named_losses(), dask.config.set(room):
+        return value.compute()
 
 
-def _rows_of(chunk: Any, features: int) -> AnyArray:
-    """Return a chunk as an array of numbers."""
-    if len(chunk) == 0:
-        return np.empty((0, features))
+@contextmanager
+def named_losses() -> Iterator[None]:
+    """Say in a ConnectionError that a scheduler is gone."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ not in LOST:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConnectionError(
+            "the connection to the Dask scheduler was lost, or the work was cancelled, before all "
+            f"was computed; nothing was changed ({reason}). Open a new distributed.Client and "
+            "call again.") from error
+
+
+def _length(chunk: Any) -> int:
+    return int(chunk.shape[0])
+
+
+def _rows_of(chunk: Any) -> AnyArray | SparseSource:
+    """Return a chunk as an array of numbers, which may have no rows, or as sparse rows."""
+    if not _length(chunk):
+        return np.empty(chunk.shape)
+    if is_sparse(chunk):
+        return SparseSource.of(chunk)
     return as_matrix(chunk if isinstance(chunk, np.ndarray) or not hasattr(chunk, "to_numpy")
                      else chunk.to_numpy())
 
 
-def _of_chunk(make: Callable[[AnyArray], Sums], chunk: Any, index: int, first: int | None,
-              columns: list[str] | None, features: int) -> Sums | None:
+def _of_chunk(function: Callable[..., Any], chunk: Any, index: int, first: int | None,
+              columns: list[str] | None, weights: FloatArray | None, *values: AnyArray) -> Any:
     """Sum a chunk in the calling thread; an error says which chunk and row it is in."""
-    rows = _rows_of(chunk, features)
-    if not len(rows):
+    if weights is not None and not weights.any():
         return None
+    rows = None
     try:
+        rows = _rows_of(chunk)
         with num_threads(1):  # the scheduler has its own
-            return make(rows)
+            return function(rows, weights, *values) if len(rows) else None
     except (ValueError, TypeError) as raised:
         error: Exception = raised
-        try:
-            raise_not_finite(rows, columns=columns, first_row=first or 0)
-        except ValueError as found:
-            error = found
-        where = " (rows are counted within it)" if first is None else ""
+        if isinstance(rows, np.ndarray):
+            try:
+                raise_not_finite(rows, columns=columns, first_row=first or 0)
+            except ValueError as found:
+                error = found
+        within = first is None or not isinstance(rows, np.ndarray)
+        where = " (rows are counted within it)" if within else ""
         raise type(error)(f"chunk {index}{where}: {error}") from None
 
 
-def _chunk_moments(chunk: Any, index: int, first: int | None, columns: list[str] | None,
-                   features: int, weights: FloatArray | None, precision: Precision
-                   ) -> Moments | None:
-    if weights is not None and not weights.any():
-        return None
-    return _of_chunk(lambda rows: Moments.of(rows, weights, precision=precision), chunk, index,
-                     first, columns, features)
-
-
-def _chunk_class_moments(chunk: Any, index: int, first: int | None, columns: list[str] | None,
-                         features: int, labels: AnyArray, weights: FloatArray | None,
-                         precision: Precision) -> ClassMoments | None:
-    if weights is not None and not weights.any():
-        return None
-    return _of_chunk(lambda rows: ClassMoments.of(rows, labels, weights, precision=precision),
-                     chunk, index, first, columns, features)
-
-
-def _merged(sums: Sequence[Sums | None]) -> Sums | None:
-    """Merge sums in order; None stands for no rows."""
+def _added(sums: Sequence[Any]) -> Any:
+    """Add up sums in order; None stands for no rows."""
     total = None
     for part in sums:
         if part is not None:
-            total = part if total is None else total.merge(part)
+            total = part if total is None else total + part
     return total
 
 
-def _mapped_rows(chunk: Any, function: Callable[[AnyArray], AnyArray], width: int,
+def _moments(precision: Precision, rows: AnyArray | SparseSource, weights: FloatArray | None
+             ) -> Moments:
+    if isinstance(rows, SparseSource):
+        return moments_of_sparse(rows, weights)
+    return Moments.of(rows, weights, precision=precision)
+
+
+def _class_moments(precision: Precision, rows: AnyArray | SparseSource,
+                   weights: FloatArray | None, labels: AnyArray) -> ClassMoments:
+    dense = rows.dense(0, len(rows)) if isinstance(rows, SparseSource) else rows
+    return ClassMoments.of(dense, labels, weights, precision=precision)
+
+
+def _mapped_rows(chunk: Any, function: Callable[[Any], AnyArray], width: int,
                  dtype: np.dtype[Any]) -> AnyArray:
-    if not len(chunk):
+    if not _length(chunk):
         return np.empty((0, width), dtype)
     with num_threads(1):
-        return function(_rows_of(chunk, chunk.shape[1])).astype(dtype, copy=False)
+        return function(_rows_of(chunk)).astype(dtype, copy=False)
 
 
 def _mapped_frame(frame: Any, function: Callable[[AnyArray], AnyArray], names: list[str],

@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy
 
-from fastdr.mapped import MappedFile
+from fastdr.mapped import MappedFile, read
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.validation import AnyArray
 
@@ -58,8 +58,7 @@ def npy_source(path: Path, rows: int | None) -> Source:
     """Map the file, or read it `rows` rows at a time: then no more of it is in memory."""
     header, offset = _checked_file(path)
     if rows is None or header.fortran:
-        array = MappedFile.opened(path, header.dtype, offset, header.shape,
-                                  "F" if header.fortran else "C")
+        array = _mapped(path, header, offset)
         source = ArraySource(array)
         return source if rows is None else source.in_blocks(rows)
 
@@ -83,8 +82,16 @@ def npy_folder(folder: Path, rows: int | None) -> Source:
         for path in paths:
             yield from npy_source(path, rows).blocks()
 
-    return BlockSource(blocks, features, sum(header.shape[0] for header in headers),
-                       np.result_type(*[header.dtype for header in headers]))
+    edges = np.cumsum([0, *(header.shape[0] for header in headers)]).tolist()
+    dtype = np.result_type(*[header.dtype for header in headers])
+
+    def between(first: int, last: int) -> AnyArray:
+        parts = [read(_mapped(path, *_checked_file(path))[max(first - start, 0):last - start])
+                 for path, start, end in zip(paths, edges, edges[1:], strict=False)
+                 if first < end and start < last]
+        return np.concatenate(parts, dtype=dtype)
+
+    return BlockSource(blocks, features, edges[-1], dtype, between=between)
 
 
 def _checked_file(path: Path) -> tuple[Header, int]:
@@ -98,6 +105,11 @@ def _checked_file(path: Path) -> tuple[Header, int]:
         raise ValueError(f"{path}: truncated: {header.shape} of {header.dtype} take {header.size} "
                          f"bytes, the file has {have}.")
     return header, offset
+
+
+def _mapped(path: Path, header: Header, offset: int) -> AnyArray:
+    return MappedFile.opened(path, header.dtype, offset, header.shape,
+                             "F" if header.fortran else "C")
 
 
 def _file_blocks(path: Path, header: Header, offset: int, rows: int) -> Iterator[AnyArray]:

@@ -18,7 +18,7 @@ from fastdr.axes_estimator import residual_bar
 from fastdr.batches import BatchedAxes
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
-from fastdr.inputs import as_bytes
+from fastdr.inputs import as_bytes, is_opened, open_rows
 from fastdr.missing_estimator import MissingEstimator
 from fastdr.models import LinearModel
 from fastdr.pca_model import axes_model
@@ -238,7 +238,7 @@ class PCA(MissingEstimator, BatchedAxes):
                     isinstance(wanted, float) and components is None,
                     ALIASES.get(self.svd_solver, self.svd_solver), self.certificate,
                     float(self.tol), stored or least < features, source.rereadable,
-                    weights is not None, steps, int(self.n_oversamples))
+                    weights is not None, steps, int(self.n_oversamples), getattr(source, "most", 0))
 
     def _way(self, source: Source, weights: FloatArray | None = None, rates: Rates = NOMINAL
              ) -> Plan:
@@ -331,7 +331,7 @@ class PCA(MissingEstimator, BatchedAxes):
         'lapack'
         """
         self._check_parameters()
-        source = as_source(X)
+        source = open_rows(X) if is_opened(X) else as_source(X)
         size, features = source.shape
         weights = None if sample_weight is None else as_weights(sample_weight, size or 0)
         if size is not None:

@@ -24,6 +24,7 @@ RACE = 0.6  # of LAPACK's time that an iteration may take before LAPACK takes ov
 LARGEST_SCATTER = 8000  # order from which rows that are read in blocks are read again instead
 CLEAR = 1.3  # how much faster rows must be than the scatter, which can be proved
 BASIS = 3  # longest Lanczos basis, in axes
+FEW = 0.15  # part of all axes up to which rows in chunks elsewhere are read again
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ class Task:
 
     ``rows`` None if unknown; ``components`` None for all of them or as many as make up a
     ``share`` of the variance; ``stored`` rows can be read in place as often as wanted;
-    ``rereadable`` in blocks; ``weighted`` rows have weights; ``tol`` 0 for the default.
+    ``rereadable`` in blocks; ``weighted`` rows have weights; ``tol`` 0 for the default;
+    ``elsewhere`` features up to which a square of them may be formed of each chunk of rows that
+    workers have, 0 for rows that are here.
     """
 
     rows: int | None
@@ -61,6 +64,7 @@ class Task:
     weighted: bool = False
     iterations: int = 7
     oversamples: int = 10
+    elsewhere: int = 0
 
     @property
     def wide(self) -> bool:
@@ -195,6 +199,8 @@ def _ways(task: Task, slow: bool = False) -> list[tuple[Plan, list[_Step]]]:
     shape = "fewer rows than features" if task.wide else "rows at least as many as features"
     if asked == "svd":
         return [_way(task, "svd", "rows", "as asked", _qr(task), 2)]
+    if _stays(task):
+        return [_in_place(task)]
     whole = [*_square(task), *_lapack(task)]
     lapack = _way(task, "lapack", side, shape, whole, 1 + task.wide)
     if asked == "lapack":
@@ -252,6 +258,21 @@ def _seconds(steps: list[_Step], rates: Rates) -> float:
 def _worth_reading(task: Task) -> bool:
     """Whether rows in blocks should be read again and again, rather than the scatter formed."""
     return task.stored or task.order > LARGEST_SCATTER
+
+
+def _stays(task: Task) -> bool:
+    """Whether rows elsewhere are too wide for a square of their features, and axes few."""
+    few = task.share or task.axes <= FEW * task.order
+    return bool(few and 0 < task.elsewhere < task.features and task.solver != "lapack")
+
+
+def _in_place(task: Task) -> tuple[Plan, list[_Step]]:
+    """Return the iteration on products that workers form with their chunks."""
+    method = "lanczos" if task.share or task.solver == "auto" else task.solver
+    columns = _columns(task, method)
+    return _way(task, method, "rows", "iteration on products formed where the chunks are; a square "
+                f"of {task.features} features is too large to send", [
+                    _first(task), _column(task, "rows").times(columns)], 1, columns, math.inf)
 
 
 def _size(task: Task) -> float:

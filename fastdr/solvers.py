@@ -13,7 +13,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Concatenate, ParamSpec
 
 import numpy as np
@@ -285,15 +285,30 @@ def cholesky_factor(matrix: FloatArray, shift: float = 0.0) -> FloatArray | None
     return np.asarray(factor * norms) if sound else None
 
 
+@dataclass(frozen=True)
+class _Triangle:
+    """R of the QR factorisation of some rows; added up, that of them all."""
+
+    factor: FloatArray
+
+    def __add__(self, other: _Triangle) -> _Triangle:
+        return _Triangle(_appended(self.factor, [other.factor]))
+
+
 def _triangle(tall: Tall) -> FloatArray:
     """Return R of the QR factorisation, (min(rows, size), size), blocks appended in order."""
+    found: _Triangle = tall.summed(_triangle_of)
+    return found.factor
+
+
+def _triangle_of(tall: Tall) -> _Triangle:
     factor = np.zeros((0, tall.size))
     waiting: list[FloatArray] = []
     for block in tall.blocks():
         waiting.append(block)
         if sum(map(len, waiting)) >= tall.size:
             factor, waiting = _appended(factor, waiting), []
-    return _appended(factor, waiting) if waiting else factor
+    return _Triangle(_appended(factor, waiting) if waiting else factor)
 
 
 def _appended(factor: FloatArray, blocks: list[FloatArray]) -> FloatArray:
@@ -367,7 +382,8 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
         order = rows.mean.size if tall is None else tall.size
         single = rows.single and tall is not None
         doubt = single_error(rows) / SINGLE_RTOL if single else slack(order) / RTOL
-        if left_out <= doubt * total and rows.source.rereadable:
+        again = rows.source.rereadable and not getattr(rows.source, "sparse", False)
+        if left_out <= doubt * total and again:
             left_out, passes = residual(refined(rows), vectors), passes + 1
     if count > real and tall and not rows.wide and len(axes.vectors) == tall.size:
         null = null_axes(rows.squares == 0, axes.vectors[real:], count - real)
@@ -378,7 +394,11 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
 
 def residual(rows: CentredRows, vectors: FloatArray) -> float:
     """Return the weighted sum of squared distances of the rows from the span of `vectors`."""
-    total, axes = 0.0, vectors[:, rows.squares > 0]
+    return float(rows.summed(partial(_residual, vectors[:, rows.squares > 0])))
+
+
+def _residual(axes: FloatArray, rows: CentredRows) -> float:
+    total = 0.0
     for block in rows.blocks():
         block -= (block @ axes.T) @ axes
         total += float(np.einsum("ij,ij->", block, block))

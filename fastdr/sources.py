@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,6 +94,10 @@ class ArraySource:
         for start in range(0, self.array.shape[0], step):
             yield read(self.array[start:start + step])
 
+    def between(self, first: int, last: int) -> AnyArray:
+        """Return rows [first, last), a view."""
+        return self.array[first:last]
+
     def in_blocks(self, rows: int) -> BlockSource:
         """Return the same rows as blocks of `rows` each."""
         total, features = self.array.shape
@@ -107,6 +111,8 @@ class BlockSource:
     """Row blocks from a callable that opens the stream anew: files, queries, generators.
 
     ``place``, if known, tells how many bytes were read by now, and how many there are.
+    ``between(first, last)`` reads some rows by themselves, None where that is not possible;
+    ``cuts`` are the rows at which that costs nothing, ascending from 0 to all; None: everywhere.
     """
 
     open_blocks: Callable[[], Iterator[AnyArray]]
@@ -116,6 +122,8 @@ class BlockSource:
     columns: list[str] | None = None
     rereadable: bool = True
     place: Callable[[], tuple[int, int]] | None = None
+    between: Callable[[int, int], AnyArray] | None = None
+    cuts: Sequence[int] | None = None
 
     @property
     def shape(self) -> tuple[int | None, int]:

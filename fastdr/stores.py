@@ -92,13 +92,20 @@ def chunked_source(opened: Callable[[], AbstractContextManager[Any]], where: str
     if rows is None and chunk <= 4 * step:
         step = max(chunk, step // chunk * chunk)
 
+    def between(first: int, last: int) -> AnyArray:
+        with opened() as data:
+            return part(data, first, last)
+
+    def part(data: Any, first: int, last: int) -> AnyArray:
+        block = np.asarray(data[first:last])
+        if block.shape != (last - first, features):
+            raise ValueError(f"{where}: ends before row {total}: it was cut while being read.")
+        return block
+
     def blocks() -> Iterator[AnyArray]:
         with opened() as data:
             for start in range(0, total, step):
-                block = np.asarray(data[start:min(start + step, total)])
-                if block.shape != (min(step, total - start), features):
-                    raise ValueError(f"{where}: ends before row {total}: it was cut while being "
-                                     "read.")
-                yield block
+                yield part(data, start, min(start + step, total))
 
-    return BlockSource(blocks, features, total, header.dtype)
+    return BlockSource(blocks, features, total, header.dtype, between=between,
+                       cuts=[*range(0, total, chunk), total])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +36,19 @@ def parquet_source(paths: Sequence[Path], rows: int | None, columns: Sequence[st
         # read through a small buffer: otherwise whole column chunks are held
         return arrow.parquet.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False)
 
-    def facts(path: Path) -> tuple[Any, int]:
+    def facts(path: Path) -> tuple[Any, list[int]]:
         try:
             with open_file(path) as file:
-                return file.schema_arrow, file.metadata.num_rows
+                told = file.metadata
+                return file.schema_arrow, [told.row_group(index).num_rows
+                                           for index in range(told.num_row_groups)]
         except arrow.ArrowInvalid as error:
             raise ValueError(f"{path}: not a Parquet file, or truncated ({error}).") from None
 
-    def batches(step: int, names: list[str]) -> Iterator[Any]:
-        for path in paths:
-            with open_file(path) as file:
-                yield from file.iter_batches(step, columns=names, use_threads=False)
+    def batches(path: Path, groups: Sequence[int], step: int, names: list[str]) -> Iterator[Any]:
+        with open_file(path) as file:
+            yield from file.iter_batches(step, row_groups=groups, columns=names,
+                                         use_threads=False)
 
     return _of_files(arrow, paths, facts, batches, rows, columns)
 
@@ -56,22 +59,20 @@ def arrow_source(paths: Sequence[Path], rows: int | None, columns: Sequence[str]
     where = paths[0] if len(paths) == 1 else paths[0].parent
     arrow = import_pyarrow(where)
 
-    def facts(path: Path) -> tuple[Any, int]:
+    def facts(path: Path) -> tuple[Any, list[int]]:
         try:
             with arrow.memory_map(str(path)) as mapped:
                 file = arrow.ipc.open_file(mapped)
-                total = sum(file.get_batch(index).num_rows
-                            for index in range(file.num_record_batches))
-                return file.schema, total
+                return file.schema, [file.get_batch(index).num_rows
+                                     for index in range(file.num_record_batches)]
         except arrow.ArrowInvalid as error:
             raise ValueError(f"{path}: not an Arrow file, or truncated ({error}).") from None
 
-    def batches(step: int, names: list[str]) -> Iterator[Any]:
-        for path in paths:
-            with arrow.memory_map(str(path)) as mapped:
-                file = arrow.ipc.open_file(mapped)
-                for index in range(file.num_record_batches):
-                    yield from _cut(file.get_batch(index).select(names), step)
+    def batches(path: Path, groups: Sequence[int], step: int, names: list[str]) -> Iterator[Any]:
+        with arrow.memory_map(str(path)) as mapped:
+            file = arrow.ipc.open_file(mapped)
+            for index in groups:
+                yield from _cut(file.get_batch(index).select(names), step)
 
     return _of_files(arrow, paths, facts, batches, rows, columns)
 
@@ -133,17 +134,16 @@ def frame_source(frame: Any, rows: int | None, columns: Sequence[str] | None = N
     return BlockSource(blocks, len(names), total, first.dtype, names)
 
 
-def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[Any, int]],
-              batches: Callable[[int, list[str]], Iterator[Any]], rows: int | None,
-              columns: Sequence[str] | None) -> Source:
+def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[Any, list[int]]],
+              batches: Callable[[Path, Sequence[int], int, list[str]], Iterator[Any]],
+              rows: int | None, columns: Sequence[str] | None) -> Source:
     """Return a source over files whose schemas have been compared."""
     where = paths[0] if len(paths) == 1 else paths[0].parent
     fields: list[Any] = []
-    total = 0
+    groups: dict[Path, list[int]] = {}
     for path in paths:
-        schema, count = facts(path)
+        schema, groups[path] = facts(path)
         here = _chosen(path, arrow, schema, columns)
-        total += count
         if fields and [field.name for field in here] != [field.name for field in fields]:
             raise ValueError(f"{path}: has columns {[field.name for field in here]}, but "
                              f"{paths[0].name} in the same folder has "
@@ -151,15 +151,26 @@ def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[A
         fields = here
     dtype = _common_dtype(where, arrow, fields)
     names = [field.name for field in fields]
+    cuts = np.cumsum([0, *chain.from_iterable(groups.values())]).tolist()
+    total = cuts[-1]
     if total == 0 or not names:
         raise ValueError(f"{where}: holds {total} rows of {len(names)} columns; at least one row "
                          f"and one column are needed.")
     step = rows or max(1, block_rows(len(names), dtype.itemsize) // 4)
 
     def blocks() -> Iterator[AnyArray]:
-        return _as_blocks(where, batches(step, names), names, dtype)
+        every = (batches(path, range(len(sizes)), step, names) for path, sizes in groups.items())
+        return _as_blocks(where, chain.from_iterable(every), names, dtype)
 
-    return BlockSource(blocks, len(names), total, dtype, names)
+    def between(first: int, last: int) -> AnyArray:
+        places = ((path, index) for path, sizes in groups.items() for index in range(len(sizes)))
+        parts = [_cut_out(batches(path, [index], step, names), first - start, last - start)
+                 for (path, index), start, end in zip(places, cuts, cuts[1:], strict=False)
+                 if first < end and start < last]
+        return np.concatenate(list(_as_blocks(where, chain.from_iterable(parts), names, dtype,
+                                              first)))
+
+    return BlockSource(blocks, len(names), total, dtype, names, between=between, cuts=cuts)
 
 
 def _chosen(where: object, arrow: Any, schema: Any, columns: Sequence[str] | None) -> list[Any]:
@@ -180,10 +191,19 @@ def _cut(batch: Any, step: int) -> Iterator[Any]:
         yield batch.slice(start, step)
 
 
-def _as_blocks(where: object, batches: Iterator[Any], names: Sequence[str], dtype: np.dtype[Any]
-               ) -> Iterator[AnyArray]:
+def _cut_out(batches: Iterator[Any], first: int, last: int) -> Iterator[Any]:
+    """Yield what lies in rows [first, last) of record batches; both may lie beyond them."""
+    row = 0
+    for batch in batches:
+        start, stop = max(first - row, 0), min(last - row, batch.num_rows)
+        row += batch.num_rows
+        if start < stop:
+            yield batch.slice(start, stop - start)
+
+
+def _as_blocks(where: object, batches: Iterator[Any], names: Sequence[str], dtype: np.dtype[Any],
+               first: int = 0) -> Iterator[AnyArray]:
     """Yield record batches as arrays; a null cell is an error that names its place."""
-    first = 0
     for batch in batches:
         block = np.empty((batch.num_rows, len(names)), dtype, order="F")
         for position, name in enumerate(names):

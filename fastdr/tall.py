@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -18,13 +20,23 @@ from fastdr.validation import FloatArray
 
 @dataclass(frozen=True)
 class Tall:
-    """A tall matrix B (longest, size), known by blocks of its rows; B `null` = 0 if given."""
+    """A tall matrix B (longest, size), known by blocks of its rows; B `null` = 0 if given.
+
+    ``rows`` are what it is made of, if they stand upright by themselves.
+    """
 
     blocks: Callable[[], Iterator[FloatArray]]
     size: int
     longest: int
     rereadable: bool
     null: FloatArray | None = None
+    rows: CentredRows | None = None
+
+    def summed(self, function: Callable[[Tall], Any]) -> Any:
+        """Return `function` of this, or its sum over the rows of B that workers have."""
+        if self.rows is None:
+            return function(self)
+        return self.rows.summed(partial(_of_rows, function))
 
 
 Square = tuple[Tall, FloatArray]
@@ -37,8 +49,16 @@ def upright_rows(rows: CentredRows) -> Tall:
         root = np.ones(size) if rows.weights is None else np.sqrt(rows.weights)
         null = root / math.sqrt(rows.weight) if rows.estimated else None
         return Tall(rows.transposed_blocks, size, rows.mean.size, True, null)
+    return _as_they_are(rows)
+
+
+def _as_they_are(rows: CentredRows) -> Tall:
     size = int(np.count_nonzero(rows.squares))
-    return Tall(rows.blocks, size, rows.count, rows.source.rereadable)
+    return Tall(rows.blocks, size, rows.count, rows.source.rereadable, rows=rows)
+
+
+def _of_rows(function: Callable[[Tall], Any], rows: CentredRows) -> Any:
+    return function(_as_they_are(rows))
 
 
 def upright(rows: CentredRows) -> tuple[Tall, FloatArray]:
@@ -66,6 +86,11 @@ def upright(rows: CentredRows) -> tuple[Tall, FloatArray]:
 
 def gram_of(tall: Tall, vectors: FloatArray | None = None) -> FloatArray:
     """Sum B^T B over the blocks B, or the same of B V^T for `vectors` V, in float64."""
+    total: FloatArray = tall.summed(partial(_gram_of, vectors))
+    return total
+
+
+def _gram_of(vectors: FloatArray | None, tall: Tall) -> FloatArray:
     total = np.zeros((tall.size if vectors is None else len(vectors),) * 2)
     for block in tall.blocks():
         part = block if vectors is None else block @ vectors.T

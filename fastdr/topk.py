@@ -28,6 +28,7 @@ from fastdr.solvers import (
     single_error,
 )
 from fastdr.sources import ArraySource
+from fastdr.sparse import OFFSET, SparseAction, SparseMoments, SparseSource
 from fastdr.tall import Square, upright
 from fastdr.validation import AnyArray, FloatArray
 
@@ -45,9 +46,10 @@ MAX_COLUMNS = {"lanczos": 300, "power": 3000, "randomized": math.inf}  # that an
 class RowsAction:
     """C = A'A of the centred, scaled, weighted rows A, never formed; one read for 8 columns.
 
-    ``direct`` rows are multiplied where they lie. Means that are not far then come off the products
-    (see `gram_apply`), and rounding grows as the root of ``offset``, rows times the sum of their
-    squares, over the norm of C; it is 0 if they come off the rows.
+    Means that are not far come off the products of an array (see `gram_apply`), and rounding grows
+    as the root of ``offset``, rows times the sum of their squares, over the norm of C; it is 0 if
+    they come off the rows. Rows that workers have are multiplied where they are, by any number of
+    columns in one read.
     """
 
     rows: CentredRows
@@ -57,37 +59,55 @@ class RowsAction:
     columns: int = 0
     passes: int = 0
     offset: float = 0.0
-    direct: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Take the order from the columns, and the size of the numbers from the trace."""
         self.size = self.rows.mean.size
         rows, total = self.rows, self.rows.total
-        self.direct = (isinstance(rows.source, ArraySource) and rows.weights is None
-                       and not rows.exponent)
         self.exponent = math.frexp(total)[1] if total else 0
         means = rows.mean if rows.scale is None else rows.mean / rows.scale
         offset = rows.weight * float(means @ means)
-        if self.direct and offset <= NEAR**2 * total:
+        plain = isinstance(rows.source, ArraySource) and rows.weights is None and not rows.exponent
+        if plain and offset <= NEAR**2 * total:
             self.offset = offset
 
     def __call__(self, rows: AnyArray) -> AnyArray:
         """Return the images of `rows` (b, d)."""
         self.columns += len(rows)
-        self.passes += math.ceil(len(rows) / (64 // rows.itemsize))
-        data, given = self.rows, np.ldexp(rows, -self.exponent)
-        if self.direct:
-            assert isinstance(data.source, ArraySource)
-            return gram_apply(data.source.array, given.T, data.mean, data.scale,
-                              apart=self.offset > 0).T
-        varying = data.squares > 0
-        inner = given[:, varying].astype(np.float64)
-        total = np.zeros_like(inner)
-        for block in data.blocks():
-            total += (block @ inner.T).T @ block
-        images = np.zeros(rows.shape)
-        images[:, varying] = total
-        return images.astype(rows.dtype, copy=False)
+        elsewhere = hasattr(self.rows.source, "summed")
+        self.passes += 1 if elsewhere else math.ceil(len(rows) / (64 // rows.itemsize))
+        images = self.rows.summed(partial(_images, np.ldexp(rows, -self.exponent),
+                                          self.offset > 0))
+        return np.asarray(images, rows.dtype)
+
+
+def _images(given: AnyArray, apart: bool, data: CentredRows) -> AnyArray:
+    """Return the images of the rows `given` (b, d), in their dtype or float64."""
+    if isinstance(data.source, SparseSource):
+        action = SparseAction(data.source, _moments_about(data, data.source), data.scale,
+                              data.weights, given.dtype)
+        action.exponent = 0  # which `given` has been divided by
+        return action(given)
+    if isinstance(data.source, ArraySource) and data.weights is None and not data.exponent:
+        return gram_apply(data.source.array, given.T, data.mean, data.scale, apart=apart).T
+    varying = data.squares > 0
+    inner = given[:, varying].astype(np.float64)
+    total = np.zeros_like(inner)
+    for block in data.blocks():
+        total += (block @ inner.T).T @ block
+    images = np.zeros(given.shape)
+    images[:, varying] = total
+    return images
+
+
+def _moments_about(data: CentredRows, rows: SparseSource) -> SparseMoments:
+    """Say what to centre at: columns that are full and far from 0 first, the others afterwards."""
+    far = data.weight * data.mean**2 > OFFSET * data.squares
+    full = far & (np.bincount(rows.indices, minlength=far.size) == len(rows))
+    return SparseMoments(
+        data.mean, data.squares, np.where(full, data.mean, 0.0) if full.any() else None,
+        np.where(full, 0.0, data.mean), np.zeros_like(data.mean), data.count, data.weight,
+        data.estimated, data.exponent)
 
 
 @dataclass(frozen=True)
@@ -154,12 +174,15 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
         error *= math.sqrt(max(1.0, action.offset / found.scale)) if found.scale else 1.0
     if rows.single and matrix is not None:
         error = max(error, single_error(rows) * rows.total)
+    elsewhere = 0 < getattr(rows.source, "most", 0) < action.size  # too wide for a scatter
     uncertain = found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL)
     if uncertain and rows.single and rows.source.rereadable:
         better = iterative(in_double(rows, matrix is not None), components, how, read=read,
                            share=share)
         return replace(better, passes=better.passes + 1)
-    if uncertain:
+    if uncertain and elsewhere:
+        found = replace(found, values=np.where(found.values > error, found.values, 0.0))
+    elif uncertain:
         return exactly("wanted variances reach down to the rounding of the scatter")
     if not found.converged and how.budget < math.inf:
         return exactly("the iteration did not converge in the time that LAPACK takes")

@@ -29,7 +29,7 @@ from fastdr.sparse import SparseSource, sparse_moments, sparse_product
 from fastdr.sparse_axes import MANY, SparseAxes, as_spectrum, iterated, sparse_axes
 from fastdr.statistics import Moments
 from fastdr.threads import blas_limit
-from fastdr.topk import SINGLE_TOL
+from fastdr.topk import SINGLE_TOL, RowsAction
 from fastdr.validation import AnyArray, FloatArray, check_values, whole, working_dtype
 
 ALGORITHMS = ("auto", "lanczos", "lapack", "arpack", "randomized")
@@ -107,7 +107,7 @@ class TruncatedSVD(LinearEstimator):
         self.tol = tol
 
     def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
-        """Fit to rows (n, d), dense, sparse of any format, or a `Source`.
+        """Fit to rows (n, d): dense, sparse of any format, a Dask collection or a `Source`.
 
         Parameters
         ----------
@@ -183,17 +183,17 @@ class TruncatedSVD(LinearEstimator):
         """Rotate the axes to what the QR factorisation of their scores says, and sum up."""
         vectors, exponent = found.axes.spectrum.vectors, found.exponent
         with blas_limit(1):  # small products; so results do not depend on the number of threads
-            factor, scores = _scores_factor(source, vectors, exponent)
-            turn = svd(factor)
+            scores = _scores_of(source, vectors, exponent)
+            told, turn = scores.moments, svd(scores.factor)
             vectors = turn.Vh @ vectors
-            variances = np.einsum("ij,jk,ik->i", turn.Vh, scores.scatter, turn.Vh) / scores.count
+            variances = np.einsum("ij,jk,ik->i", turn.Vh, told.scatter, turn.Vh) / told.count
         names = getattr(self, "feature_names_in_", None)
         deviations = np.ldexp(np.sqrt(np.maximum(variances, 0.0)), -exponent)
         return SingularModel(
             components=fix_signs(vectors).astype(working_dtype(source.dtype)),
             singular_values=np.ldexp(turn.S, -exponent), deviations=deviations,
             total_deviation=float(np.ldexp(np.sqrt(found.variance), -exponent)),
-            count=scores.count, feature_names=None if names is None else tuple(map(str, names)),
+            count=told.count, feature_names=None if names is None else tuple(map(str, names)),
             report=self._report(source, found))
 
     def _report(self, source: Source, found: _Found) -> dict[str, Any]:
@@ -270,12 +270,14 @@ def _of_dense(source: Source, components: int, rng: Generator, tol: float, metho
                          "only.")
     rows, features = source.shape
     order = features if rows is None else min(rows, features)
-    iterate = isinstance(source, ArraySource) and (method == "lanczos" or (
-        method == "auto" and order > SMALL and components <= order // MANY))
+    most = getattr(source, "most", 0)  # where rows are multiplied by workers
+    pays = 0 < most < features or (order > SMALL and components <= order // MANY)
+    iterate = bool(most or isinstance(source, ArraySource)) and (
+        method == "lanczos" or (method == "auto" and pays))
     centred = centred_rows(source, scatter=False)
     about_zero = centred_rows(source, mean=np.zeros(features), scatter=not iterate)
-    if iterate and isinstance(source, ArraySource) and not about_zero.exponent:
-        axes = _iterated(source, about_zero, components, rng, tol)
+    if iterate and (most or not about_zero.exponent):
+        axes = _iterated(about_zero, components, rng, tol)
     else:
         axes = SparseAxes(lapack(about_zero, components))
     variance = float(centred.squares.sum()) / centred.count
@@ -284,33 +286,55 @@ def _of_dense(source: Source, components: int, rng: Generator, tol: float, metho
     return _Found(axes, about_zero.count, variance, about_zero.exponent)
 
 
-def _iterated(source: ArraySource, rows: CentredRows, components: int, rng: Generator, tol: float
-              ) -> SparseAxes:
+def _iterated(rows: CentredRows, components: int, rng: Generator, tol: float) -> SparseAxes:
     """Return axes of dense rows from products with them, the Gram matrix not formed."""
     dtype = np.dtype(np.float32 if rows.single and not 0 < tol < SINGLE_TOL else np.float64)
-    features = rows.mean.size
-    action = OperatorAction(partial(gram_apply, source.array), features, dtype,
-                            math.frexp(rows.total)[1])
+    action: RowsAction | OperatorAction = RowsAction(rows, dtype)
+    if isinstance(rows.source, ArraySource):  # not centred at all
+        action = OperatorAction(partial(gram_apply, rows.source.array), action.size, dtype,
+                                action.exponent)
     bound = min(rows.count, int(np.count_nonzero(rows.squares)))
     found = iterated(action, min(components, bound), tol, rng, None, None)
     spectrum = as_spectrum(found, rows.total, components, bound, rows.count, "lanczos(rows)")
-    return SparseAxes(replace(spectrum, passes=math.ceil(action.columns * dtype.itemsize / 64)),
+    passes = getattr(action, "passes", math.ceil(action.columns * dtype.itemsize / 64))
+    return SparseAxes(replace(spectrum, passes=passes),
                       action.columns,
                       float(found.residuals.max(initial=0.0)) / (found.scale or 1.0),
                       found.converged)
 
 
-def _scores_factor(source: Source, vectors: FloatArray, exponent: int
-                   ) -> tuple[FloatArray, Moments]:
-    """Return R of the QR factorisation of the scores, and their moments, by blocks of rows."""
-    factor, told = np.zeros((0, len(vectors))), None
-    for scores in _scores_in_blocks(source, vectors):
-        scores = np.ldexp(scores, exponent)
-        factor = np.asarray(qr(np.concatenate([factor, scores]), mode="r"))
-        part = Moments.of(scores)
-        told = part if told is None else told.merge(part)
-    assert told is not None
-    return factor, told
+@dataclass(frozen=True)
+class _Scores:
+    """R of the QR factorisation of scores of rows, and their moments; they add up."""
+
+    factor: FloatArray
+    moments: Moments
+
+    @classmethod
+    def of(cls, vectors: FloatArray, exponent: int, rows: Source | AnyArray,
+           _: FloatArray | None = None) -> _Scores:
+        """Return those of rows times 2**exponent, read a block at a time."""
+        source = ArraySource(rows) if isinstance(rows, np.ndarray) else rows
+        factor, told = np.zeros((0, len(vectors))), None
+        for scores in _scores_in_blocks(source, vectors):
+            scores = np.ldexp(scores, exponent)
+            factor = np.asarray(qr(np.concatenate([factor, scores]), mode="r"))
+            part = Moments.of(scores)
+            told = part if told is None else told.merge(part)
+        assert told is not None
+        return cls(factor, told)
+
+    def __add__(self, other: _Scores) -> _Scores:
+        both = np.concatenate([self.factor, other.factor])
+        return _Scores(np.asarray(qr(both, mode="r")), self.moments + other.moments)
+
+
+def _scores_of(source: Any, vectors: FloatArray, exponent: int) -> _Scores:
+    """Return what there is to know of the scores of all rows, found where the rows are."""
+    if hasattr(source, "summed"):
+        found: _Scores = source.summed(partial(_Scores.of, vectors, exponent))
+        return found
+    return _Scores.of(vectors, exponent, source)
 
 
 def _scores_in_blocks(source: Source, vectors: FloatArray) -> Iterator[FloatArray]:

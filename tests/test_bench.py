@@ -1,5 +1,6 @@
 """The benchmark table is well formed, its rows run, and its results become tables."""
 
+import argparse
 import dataclasses
 import json
 import sys
@@ -13,6 +14,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 pytest.importorskip("bench", reason="the benchmarks are not beside these tests")
 
 from bench import (  # noqa: E402
+    dask_fit,
     data,
     latency,
     limits,
@@ -233,6 +235,21 @@ def test_report_renders_and_replaces_the_readme_block(tmp_path, monkeypatch, cap
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "1 cases, 0 marked, 0 failures" in capsys.readouterr().err
+
+
+def test_dask_fit_compares_ours_on_a_cluster_with_both_others():
+    array = pytest.importorskip("dask.array")
+    inputs = data.with_components(3)(300, 20, "f8")
+    given = argparse.Namespace(rows=300, columns=20, components=3, dtype="f8", workers=2, threads=1)
+    calls = dask_fit.contestants(inputs, array.from_array(inputs.X, chunks=(100, 20)))
+    found = [{"name": name, "seconds": [0.2, 0.1, 0.3],
+              "error": reference.fit_error(inputs, calls[name]())}
+             for name in (dask_fit.LOCAL, dask_fit.OURS)]
+    assert dask_fit.problems(found, "f8") == []
+    text = dask_fit.markdown(found, given)
+    assert "On the cluster 1.00× the time in this process" in text
+    found[1]["error"] = float("nan")
+    assert len(dask_fit.problems(found, "f8")) == 1
 
 
 def test_scaling_draws_every_contestant_that_is_present(tmp_path, monkeypatch):

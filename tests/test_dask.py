@@ -1,13 +1,20 @@
 """Dask collections: the fit of their rows, in a tree of sums; lazy scores. Cases C82 to C86."""
 
-import warnings
-
 import numpy as np
 import pytest
-from tolerance import eigenvalue_error
+import scipy.sparse as sp
+from sklearn.base import clone
+from tolerance import assert_orthonormal, eigenvalue_error, subspace_angle
 
 import fastdr
-from fastdr import PCA, IncrementalPCA, LinearDiscriminantAnalysis, Moments, open_rows
+from fastdr import (
+    PCA,
+    IncrementalPCA,
+    LinearDiscriminantAnalysis,
+    Moments,
+    TruncatedSVD,
+    open_rows,
+)
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -231,46 +238,186 @@ def test_faults_of_frames(X):
         PCA().fit(table).transform(table[list("qprst")])
 
 
-@pytest.mark.slow
-def test_a_cluster_of_processes(X, tmp_path):
-    """Fit and transform over TCP, one worker killed in between and one in the middle."""
-    distributed = pytest.importorskip("distributed")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with dask.config.set({"distributed.comm.timeouts.connect": "30s", "temporary-directory":
-                              str(tmp_path)}), distributed.LocalCluster(
-                n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None,
-                protocol="tcp") as cluster, distributed.Client(cluster) as client:
-            lazy = da.from_array(X, chunks=(50, 5))
-            with dask.config.set(scheduler="synchronous"):
-                expected = PCA(3).fit(lazy)
-            found = PCA(3).fit(lazy)
-            np.testing.assert_array_equal(found.components_, expected.components_)
-            slow = lazy.map_blocks(_slowly, dtype=X.dtype, meta=X[:0])
-            victim = next(iter(client.run(_process).values()))
-            client.submit(_kill_soon, victim, pure=False)
-            again = PCA(3).fit(slow)
-            np.testing.assert_array_equal(again.components_, expected.components_)
-            scores = again.transform(slow).compute()
-            np.testing.assert_array_equal(scores, expected.transform(X))
 
 
-def _process():
-    import os
-    return os.getpid()
+def narrow(monkeypatch, most=10):
+    """Let data of few features be too wide for a scatter, as data of many are."""
+    monkeypatch.setattr("fastdr.dask_source.SCATTER", most)
+    monkeypatch.setattr("fastdr.dask_source.SPARSE_SCATTER", most)
 
 
-def _slowly(block):
-    import time
-    time.sleep(0.05)
-    return block
+def spiked(rng, shape, spikes=6):
+    """Rows with a few strong directions."""
+    rows, features = shape
+    strong = rng.standard_normal((rows, spikes)) * np.linspace(9, 4, spikes)
+    return strong @ rng.standard_normal((spikes, features)) + rng.standard_normal(shape) + 3.0
 
 
-def _kill_soon(process):
-    import os
-    import signal
-    import threading
-    threading.Timer(0.3, os.kill, (process, signal.SIGKILL)).start()
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("parameters", [
+    {}, {"standardize": True}, {"mean": np.full(60, 2.5)}, {"svd_solver": "power"},
+    {"svd_solver": "randomized"}, {"whiten": True}], ids=str)
+def test_rows_too_wide_for_a_scatter_are_multiplied_where_they_are(rng, monkeypatch, parameters,
+                                                                   weighted):
+    narrow(monkeypatch)
+    X = spiked(rng, (500, 60))
+    weights = rng.integers(0, 3, 500).astype(float) if weighted else None
+    found = PCA(4, **parameters).fit(da.from_array(X, chunks=(60, 60)), sample_weight=weights)
+    expected = PCA(4, **{**parameters, "svd_solver": "lapack"}).fit(X, sample_weight=weights)
+    solver = parameters.get("svd_solver", "lanczos")
+    assert found.report_["method"] == f"{solver}(rows)"
+    assert "where the chunks are" in found.report_["reason"]
+    residual = found.report_["residual"] * expected.explained_variance_[0]
+    values = expected.explained_variance_
+    np.testing.assert_allclose(found.explained_variance_, values, rtol=0, atol=(
+        residual + eigenvalue_error(60, values[0])))
+    np.testing.assert_allclose(found.total_variance_, expected.total_variance_, rtol=1e-12)
+    assert subspace_angle(found.components_, expected.components_) <= max(
+        1e-12, 4 * residual / (values[-1] - 0.5 * values[-1]))
+
+
+@pytest.mark.parametrize("solver", ["svd", "lapack"])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_small_variances_are_found_where_the_rows_are(rng, monkeypatch, solver, offset):
+    monkeypatch.setattr("fastdr.dask_source.DaskSource.blocks", None)
+    turn = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    X = (rng.standard_normal((700, 12)) * np.geomspace(1, 1e-7, 12)) @ turn + offset
+    found = PCA(svd_solver=solver).fit(da.from_array(X, chunks=(100, 12)))
+    expected = PCA(svd_solver=solver).fit(X)
+    slip = 4 * np.finfo(float).eps * max(1.0, offset) * np.sqrt(12)
+    np.testing.assert_allclose(np.sqrt(found.explained_variance_),
+                               np.sqrt(expected.explained_variance_), rtol=1e-9, atol=slip)
+    assert found.report_["method"] == expected.report_["method"]
+    assert_orthonormal(found.components_)
+
+
+def test_a_plan_computes_nothing():
+    def refuse(block):
+        raise AssertionError
+
+    for shape, solver in (((10**6, 50), "lapack"), ((10**6, 5000), "lanczos"),
+                          ((10**4, 10**5), "lanczos")):
+        lazy = da.ones(shape, chunks=(10**3, shape[1])).map_blocks(refuse, meta=np.empty((0, 0)))
+        assert PCA(10).plan(lazy).solver == solver
+    assert PCA(2000).plan(lazy).on == "gram"
+
+
+def test_no_chunk_is_brought_here_by_an_iteration(rng, monkeypatch):
+    narrow(monkeypatch)
+    monkeypatch.setattr("fastdr.dask_source.DaskSource.blocks", None)
+    lazy = da.from_array(spiked(rng, (300, 60)), chunks=(60, 60))
+    assert PCA(3).fit(lazy).report_["method"] == "lanczos(rows)"
+    assert TruncatedSVD(3).fit(lazy).report_["method"] == "lanczos(rows)"
+    monkeypatch.setattr("fastdr.dask_source.GATHER", 1000)
+    wide = da.from_array(spiked(rng, (40, 60)), chunks=(9, 60))
+    assert PCA(3).fit(wide).report_["method"] == "lanczos(rows)"
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_share_of_the_variance_of_wide_rows(rng, monkeypatch, share):
+    narrow(monkeypatch)
+    X = spiked(rng, (500, 60))
+    found, expected = PCA(share).fit(da.from_array(X, chunks=(60, 60))), PCA(share).fit(X)
+    assert found.n_components_ == expected.n_components_
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-9)
+
+
+def test_more_axes_than_the_rank_of_wide_rows(rng, monkeypatch):
+    narrow(monkeypatch)
+    X = rng.standard_normal((200, 3)) @ rng.standard_normal((3, 60)) + 5.0
+    found = PCA(8).fit(da.from_array(X, chunks=(60, 60)))
+    assert found.rank_ == 3
+    assert (found.explained_variance_[3:] == 0).all()
+    assert_orthonormal(found.components_)
+    np.testing.assert_allclose(found.explained_variance_[:3], PCA(3).fit(X).explained_variance_,
+                               rtol=1e-9)
+    with pytest.warns(UserWarning, match="All rows are equal"):
+        assert PCA(2).fit(da.ones((200, 60), chunks=(60, 60))).rank_ == 0
+
+
+def sparsely(rng, shape, offset=0.0):
+    """Sparse rows, one column of which is full and far from 0, and the same in chunks."""
+    X = rng.standard_normal(shape) * (rng.random(shape) < 0.15) * np.linspace(4, 1, shape[1])
+    X[:, 2] = rng.standard_normal(shape[0]) + offset
+    X[:, 5] = 0
+    return X, da.from_array(X, chunks=(70, shape[1])).map_blocks(sp.csr_array)
+
+
+@pytest.mark.parametrize("iterate", [False, True])
+@pytest.mark.parametrize("estimator", [PCA(3), PCA(3, standardize=True), IncrementalPCA(3),
+                                       TruncatedSVD(3)], ids=str)
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.filterwarnings("ignore:1 constant column")
+def test_sparse_chunks_give_what_their_rows_give(rng, monkeypatch, estimator, iterate, offset):
+    if iterate and not isinstance(estimator, IncrementalPCA):
+        narrow(monkeypatch)
+    X, lazy = sparsely(rng, (600, 40), offset)
+    found = clone(estimator).fit(lazy)
+    expected = clone(estimator).fit(X)
+    size = 2 if isinstance(estimator, TruncatedSVD) else 1
+    measure = "singular_values_" if size == 2 else "explained_variance_"
+    values = getattr(expected, measure)
+    np.testing.assert_allclose(getattr(found, measure), values, rtol=0, atol=1e-9 * values[0])
+    assert subspace_angle(found.components_, expected.components_) < 1e-4
+    scores = found.transform(lazy)
+    assert isinstance(scores, da.Array)
+    assert scores.chunks == ((70,) * 8 + (40,), (3,))
+    np.testing.assert_allclose(scores.compute(), found.transform(X), rtol=0,
+                               atol=1e-11 * (1 + offset))
+    assert found.inverse_transform(scores).compute().shape == X.shape
+    if iterate and size == 1 and not isinstance(estimator, IncrementalPCA):
+        assert found.report_["method"] == "lanczos(rows)"
+
+
+def test_sparse_chunks_of_unknown_size_weights_and_classes(rng):
+    X, lazy = sparsely(rng, (600, 40))
+    weights, y = rng.integers(0, 3, 600), rng.integers(0, 2, 600)
+    np.testing.assert_allclose(PCA(3).fit(lazy, sample_weight=weights).explained_variance_,
+                               PCA(3).fit(X, sample_weight=weights).explained_variance_,
+                               rtol=1e-10)
+    np.testing.assert_allclose(LinearDiscriminantAnalysis().fit(lazy, y).coef_,
+                               LinearDiscriminantAnalysis().fit(X, y).coef_, rtol=1e-8, atol=1e-10)
+    unknown = da.from_array(X, chunks=(70, 40))
+    unknown = unknown[unknown[:, 2] > 0].map_blocks(sp.csr_array)
+    for parameters in ({}, {"algorithm": "lanczos"}):
+        np.testing.assert_allclose(
+            TruncatedSVD(3, **parameters).fit(unknown).singular_values_,
+            TruncatedSVD(3).fit(X[X[:, 2] > 0]).singular_values_, rtol=1e-10)
+    X[421, 2] = np.nan
+    bad = da.from_array(X, chunks=(70, 40)).map_blocks(sp.csr_array)
+    for estimator in (PCA(2), TruncatedSVD(2)):
+        with pytest.raises(ValueError, match=r"chunk 6 \(rows are counted within it\): Input X "
+                                             "contains NaN at row 1, column 2"):
+            estimator.fit(bad)
+
+
+@pytest.mark.parametrize("as_lazy", [lambda X: da.from_array(X, chunks=(70, 5)), frame])
+@pytest.mark.parametrize("parameters", [{}, {"algorithm": "lanczos"}, {"algorithm": "lapack"}],
+                         ids=str)
+def test_truncated_svd(X, as_lazy, parameters):
+    found, expected = TruncatedSVD(3, **parameters).fit(as_lazy(X)), TruncatedSVD(3).fit(X)
+    for name in ("singular_values_", "explained_variance_", "squared_ratio_"):
+        values = getattr(expected, name)
+        np.testing.assert_allclose(getattr(found, name), values, rtol=1e-7)
+    np.testing.assert_allclose(found.singular_values_, np.linalg.svd(X)[1][:3], rtol=0,
+                               atol=eigenvalue_error(5, expected.singular_values_[0]))
+    assert isinstance(found.components_, np.ndarray)
+    np.testing.assert_allclose(np.asarray(found.transform(as_lazy(X))), found.model_.transform(X),
+                               rtol=1e-12)
+    with pytest.raises(ValueError, match="at most min"):
+        TruncatedSVD(6).fit(as_lazy(X))
+
+
+def test_dask_ml_finds_the_same(rng):
+    decomposition = pytest.importorskip("dask_ml.decomposition")
+    X = spiked(rng, (2000, 30))
+    lazy = da.from_array(X, chunks=(500, 30))
+    theirs = decomposition.PCA(4, svd_solver="full").fit(lazy)
+    found = PCA(4).fit(lazy)
+    values = found.explained_variance_
+    np.testing.assert_allclose(theirs.explained_variance_, values, rtol=0,
+                               atol=2 * eigenvalue_error(2000, values[0]))
+    assert subspace_angle(np.asarray(theirs.components_), found.components_) < 1e-10
 
 
 def test_importing_fastdr_does_not_import_dask(run_python):

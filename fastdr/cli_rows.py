@@ -1,0 +1,97 @@
+"""Rows of INPUT as the commands see them: read here, or by the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fastdr.dask_files import dask_rows
+from fastdr.dask_source import DaskSource, named_losses
+from fastdr.inputs import as_bytes, open_rows
+from fastdr.models import LinearModel
+from fastdr.progress import with_progress
+from fastdr.sources import Source
+from fastdr.validation import AnyArray, working_dtype
+
+WAIT = 20.0  # seconds for a scheduler to answer, and for its first worker
+AHEAD = 2  # results for each thread of the workers that may wait to be written
+
+
+def opened(path: Path, member: str | None, columns: str | None, memory: str | None) -> Source:
+    """Open INPUT with blocks that take a fourth of `memory` at most."""
+    within = None if memory is None else max(1, as_bytes(memory) // 4)
+    return open_rows(path, member=member, columns=_names(columns), memory=within)
+
+
+@contextmanager
+def rows_at(path: Path, member: str | None, columns: str | None, memory: str | None,
+            scheduler: str | None, seconds: float) -> Iterator[Source]:
+    """Open INPUT here, or in a session with the Dask cluster at `scheduler`.
+
+    Raises ConnectionError if no scheduler answers within `seconds`, or it has no worker by then.
+    """
+    if scheduler is None:
+        yield opened(path, member, columns, memory)
+        return
+    with _cluster(scheduler, seconds):
+        yield dask_rows(path, member=member, columns=_names(columns))
+
+
+def scores_of(rows: Source, model: LinearModel, bar: bool) -> Iterator[AnyArray]:
+    """Yield the scores of consecutive rows, computed where the rows are."""
+    if isinstance(rows, DaskSource):
+        names = [str(index) for index in range(model.n_outputs)]
+        yield from _in_order(rows.mapped(model.transform, names,
+                                         working_dtype(rows.dtype)))
+        return
+    for block in (with_progress(rows, "rows", leave=True) if bar else rows).blocks():
+        yield model.transform(block)
+
+
+def _names(columns: str | None) -> list[str] | None:
+    return None if columns is None else [name.strip() for name in columns.split(",")]
+
+
+@contextmanager
+def _cluster(scheduler: str, seconds: float) -> Iterator[None]:
+    """Let the workers of a scheduler compute what is computed inside."""
+    try:
+        distributed: Any = import_module("distributed")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError('--dask needs distributed; run: pip install "fastdr[dask]"'
+                                  ) from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are told in one line
+    try:
+        client = distributed.Client(scheduler, timeout=seconds)
+    except OSError:
+        raise ConnectionError(f"no Dask scheduler answered at {scheduler} within {seconds:g} s; "
+                              "start one with: dask scheduler") from None
+    try:
+        try:
+            client.wait_for_workers(1, timeout=seconds)
+        except TimeoutError:
+            raise ConnectionError(f"the Dask scheduler at {scheduler} had no worker for "
+                                  f"{seconds:g} s; start one with: dask worker {scheduler}"
+                                  ) from None
+        yield
+    finally:
+        client.close(timeout=1)
+
+
+def _in_order(lazy: Any) -> Iterator[AnyArray]:
+    """Yield the chunks of a Dask array in order while workers compute the next few."""
+    distributed: Any = import_module("distributed")
+    client = distributed.default_client()
+    ahead, waiting = AHEAD * sum(client.nthreads().values()), deque[Any]()
+    with named_losses():
+        for chunk in lazy.to_delayed().ravel():
+            waiting.append(client.compute(chunk))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
