@@ -12,6 +12,7 @@ import numpy as np
 from fastdr.dask_source import dask_source, is_dask
 from fastdr.files import open_source
 from fastdr.sources import ArraySource, BlockSource, Source, as_source, prefetched, read_once
+from fastdr.sparse import SparseSource
 from fastdr.stores import array_source
 from fastdr.tables import frame_source, table_source
 from fastdr.validation import as_matrix, whole
@@ -78,6 +79,8 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
         raise ValueError(f"block_rows must be a positive integer, got {block_rows!r}.")
     opened = _opener(X, columns, member)
     source = opened(block_rows)
+    if isinstance(source, SparseSource):
+        return source
     if memory is not None and block_rows is None:
         source = _within(source, opened, as_bytes(memory))
     stored = isinstance(X, str | os.PathLike) or _kind(X) == "store"
