@@ -19,7 +19,7 @@ from fastdr.plan import Plan
 from fastdr.solvers import Spectrum, eigh_of
 from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_moments
 from fastdr.sparse_scatter import sparse_gram, sparse_images, sparse_outer_gram
-from fastdr.topk import SINGLE_TOL, Iteration, sharp, told_of, unscaled
+from fastdr.topk import SINGLE_TOL, TOL, Iteration, sharp, told_of, unscaled
 from fastdr.validation import FloatArray, check_square, working_dtype
 
 FIRST = 16  # axes to seek first for a share of the variance
@@ -194,5 +194,5 @@ def _iterated(action: Action, count: int, tol: float, rng: Generator, start: Flo
     if not count:
         return Ritz(np.zeros(0), np.zeros((0, action.size)), np.zeros(0), 0.0, -math.inf, 0.0,
                     True, 0, 0)
-    how = Iteration(rng, tol=tol, callback=callback)
+    how = Iteration(rng, tol=tol, callback=callback, reach=TOL[4])  # sums of many rows round
     return unscaled(sharp(action, count, how, start), action.exponent)

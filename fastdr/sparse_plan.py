@@ -35,8 +35,9 @@ from fastdr.threads import get_num_threads
 
 LARGE = 2000  # features up to which the scatter may be the faster; it is up to SMALL
 MANY = 20  # one axis for so many features is work for LAPACK
-STRIPS = 0.06  # part of the peak that products of stored entries with strips reach
-READ = 3.0  # operations a stored entry of the first pass, at that rate
+STRIPS = {8: 0.13, 4: 0.25}  # part of the peak that products with strips reach, by itemsize
+OUTER = 0.03  # the same of outer products
+READ = 30.0  # operations a stored entry, at the first rate, for which the first pass takes as long
 
 
 class Stored(NamedTuple):
@@ -96,7 +97,7 @@ def sparse_plan(task: Task, stored: Stored, *, rates: Rates = NOMINAL, memory: i
 def _by_scatter(task: Task, stored: Stored) -> tuple[Plan, list[Step]]:
     """Outer products of the rows, and LAPACK, or Lanczos for a few of many."""
     square, solver, columns = replace(task, rows=None), "lapack", 0
-    steps = [_first(stored), Step(stored.scatter, STRIPS)]
+    steps = [_first(stored), Step(stored.scatter, OUTER)]
     few = not task.share and task.axes <= task.features // MANY
     if task.solver != "lapack" and few and task.features > SMALL:
         solver, columns = "lanczos", columns_of(square, "lanczos")
@@ -111,7 +112,7 @@ def _by_lanczos(task: Task, stored: Stored) -> tuple[Plan, list[Step]]:
     """Products with what is stored, and making the vectors orthogonal."""
     columns = columns_of(task, "lanczos")
     basis = BASIS * task.axes + 10 * block_of(task)
-    steps = [_first(stored), Step(4.0 * stored.entries * columns, STRIPS),
+    steps = [_first(stored), Step(4.0 * stored.entries * columns, STRIPS[4 if task.single else 8]),
              Step(4.0 * basis * task.features * columns, 0.2)]
     passes = 1 + math.ceil(columns / block_of(task))
     return _way(task, stored, "lanczos", "rows", f"{task.axes} axes by products with them", steps,
@@ -119,7 +120,7 @@ def _by_lanczos(task: Task, stored: Stored) -> tuple[Plan, list[Step]]:
 
 
 def _first(stored: Stored) -> Step:
-    return Step(READ * stored.entries, STRIPS)
+    return Step(READ * stored.entries, STRIPS[8])
 
 
 def _way(task: Task, stored: Stored, solver: str, on: str, reason: str, steps: list[Step],
@@ -128,7 +129,7 @@ def _way(task: Task, stored: Stored, solver: str, on: str, reason: str, steps: l
     order, asked = task.order, task.certificate in (True, "proof")
     proving = [Step(order**3 / 3 + 2 * order**2 * task.axes, 0.5)]
     if on == "rows":
-        proving.append(Step(stored.gram, STRIPS))
+        proving.append(Step(stored.gram, OUTER))
     possible = on != "rows" or order <= LARGEST_SCATTER
     cheap = (on != "rows" and order <= PROOF) or (
         seconds_of(proving, NOMINAL) <= PROOF_SHARE * seconds_of(steps, NOMINAL))
@@ -149,9 +150,8 @@ def _memory(task: Task, stored: Stored, on: str, proof: bool) -> int:
     pieces = min(PIECE, stored.entries) * entry * get_num_threads()
     vectors = 8.0 * features * (4 + 2 * axes)
     if on == "rows":
-        item = 4 if task.single else 8
         basis = min(features, BASIS * axes + 10 * block_of(task)) + 2 * block_of(task)
-        vectors += features * (basis * item + 8 * axes)
+        vectors += 8.0 * features * (basis + axes)
         vectors += LINE * features * (part_count(stored.entries, features) + 3)
     formed = 0.0
     if on != "rows" or proof:

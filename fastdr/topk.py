@@ -14,7 +14,7 @@ from fastdr.actions import Action, MatrixAction
 from fastdr.centring import CentredRows, read_again
 from fastdr.certificate import Certificate, certificate, doubt_of, proved, slack
 from fastdr.dimension import fraction
-from fastdr.lanczos import Callback, Ritz, joint_norm, lanczos, rayleigh_ritz, rounding
+from fastdr.lanczos import BLOCK, Callback, Ritz, joint_norm, lanczos, rayleigh_ritz, rounding
 from fastdr.operators import gram_apply
 from fastdr.power import power, randomized
 from fastdr.solvers import (
@@ -82,7 +82,8 @@ class Iteration:
     largest eigenvalue, 0 for the default; ``budget`` columns after which LAPACK takes over,
     infinite if it shall not; ``start`` (j, d) rows to begin with; ``prove`` as for `lapack`,
     where an iteration on rows proves only if it shall ``form`` a matrix of squares for that;
-    ``oversamples`` and ``steps`` of the randomized method.
+    ``oversamples`` and ``steps`` of the randomized method; ``reach`` is the residual that float32
+    arithmetic is trusted to get to.
     """
 
     rng: Generator
@@ -95,6 +96,7 @@ class Iteration:
     form: bool = False
     oversamples: int = 10
     steps: int = 7
+    reach: float = SINGLE_TOL
 
     def solve(self, action: Action, count: int, tol: float, start: FloatArray | None) -> Ritz:
         """Return `count` eigenpairs."""
@@ -106,7 +108,13 @@ class Iteration:
         if self.budget == math.inf:
             most = MAX_COLUMNS[self.method] * (count + 8)
         method = power if self.method == "power" else lanczos
-        return method(action, count, tol=tol, rng=self.rng, start=start, budget=most,
+        found = method(action, count, tol=tol, rng=self.rng, start=start, budget=most,
+                       callback=self.callback)
+        left = most - found.columns - count - 2 * BLOCK[4]
+        if found.converged or action.dtype.itemsize == 8 or left <= 0:
+            return found
+        action.dtype = np.dtype(np.float64)  # for what rounding in float32 kept from converging
+        return method(action, count, tol=tol, rng=self.rng, start=found.vectors, budget=left,
                       callback=self.callback)
 
 
@@ -207,7 +215,7 @@ def sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) 
     worst = float(found.residuals.max()) / found.scale
     if how.tol or not found.converged or worst <= sharper:
         return found
-    if item == 4 and sharper < SINGLE_TOL:
+    if item == 4 and sharper < how.reach:
         action.dtype = np.dtype(np.float64)
     return how.solve(action, count, sharper, found.vectors)
 

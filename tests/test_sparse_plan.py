@@ -70,7 +70,7 @@ def test_fits_stay_within_the_memory_that_was_planned(rng, shape, solver, certif
 
 
 def test_budgets_and_refusals(rng):
-    X = sp.random_array((30_000, 1200), density=0.01, rng=rng, format="csr")
+    X = sp.random_array((30_000, 500), density=0.05, rng=rng, format="csr")
     free = fastdr.PCA(5).plan(X)
     assert free.on == "covariance"
     tight = fastdr.PCA(5, max_memory=free.peak_bytes - 1).plan(X)
@@ -83,8 +83,8 @@ def test_budgets_and_refusals(rng):
         less.fit(X)
     with pytest.raises(ValueError, match=r"nothing fits in 1 kB beyond the data: 5 axes need"):
         fastdr.PCA(5, max_memory=1000).fit(X)
-    with pytest.raises(ValueError, match="n_components=1201"):
-        fastdr.PCA(1201).plan(X)
+    with pytest.raises(ValueError, match="n_components=501"):
+        fastdr.PCA(501).plan(X)
     with pytest.raises(ValueError, match="'svd' would make sparse rows dense"):
         fastdr.PCA(5, svd_solver="svd").plan(SparseSource.of(X))
     with pytest.raises(TypeError, match="sparse"):
