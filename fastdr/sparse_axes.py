@@ -116,7 +116,8 @@ def _axes(given: SparseRows, components: int, way: Plan, certify: bool, *, rng: 
     if isinstance(action, SparseAction):
         passes, proving = max(1, action.passes), int(way.proof)
     offset = told.rest if given.scale is None else told.rest / given.scale
-    error = slack(rows.features) * (pairs.scale + told.weight * float(offset @ offset))
+    summed = max(rows.features, len(rows))
+    error = slack(summed) * (pairs.scale + told.weight * float(offset @ offset))
     columns = action.columns
     method = "lanczos" if columns else "eig"
     where = "rows" if matrix is None else "scatter"

@@ -25,7 +25,10 @@ from fastdr.sparse import (
 )
 from fastdr.sparse_scatter import sparse_gram, sparse_outer_gram
 from fastdr.validation import FloatArray
-from fastdr.within import ClassSample, Within, of_tall
+from fastdr.within import NOISE, ClassSample, Within, of_tall
+
+EPS = float(np.finfo(np.float64).eps)
+FAR = 1e8  # squared ratio of a mean and the deviation within classes that costs its digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +94,13 @@ def of_sparse(source: SparseSource, codes: Codes, weights: FloatArray, sample: C
     tall = int(sample.counts.sum()) >= features
     matrix = None
     if tall and features <= LARGEST_SCATTER:
-        if told.shift is not None or (told.squares > CANCELLED * squares).any():
+        least = np.maximum(told.squares / CANCELLED, sizes.sum() * told.mean**2 / FAR)
+        if (least > squares)[squares > 0].any():
             return of_tall(source, codes, weights, sample)
         matrix = sparse_gram(source, told, None, weights)
         between = apart * np.sqrt(sizes)[:, None]
         matrix -= between.T @ between
+        matrix[squares == 0] = matrix[:, squares == 0] = 0.0
         np.fill_diagonal(matrix, squares)
     average = csr_array((weights / sizes[codes], (codes, np.arange(rows))),
                         shape=(len(sizes), rows))
@@ -119,7 +124,8 @@ def _class_moments(source: SparseSource, codes: Codes, weights: FloatArray, size
                    ) -> tuple[FloatArray, FloatArray]:
     """Return means (C, d) and the sum of weighted squares (d,) about them, none of them negative.
 
-    Each stored entry is subtracted from its mean; entries that are not stored are counted.
+    Each stored entry is subtracted from its mean; entries that are not stored are counted. What
+    rounding of the means may have left of a column is 0.
     """
     shape = len(sizes), source.features
     stored, sums, counts = np.zeros((3, shape[0] * shape[1]))
@@ -137,4 +143,5 @@ def _class_moments(source: SparseSource, codes: Codes, weights: FloatArray, size
         of_row = np.repeat(np.arange(which.start, which.stop), np.diff(indptr))
         away = values - means[codes[of_row], indices]
         squares += np.bincount(indices, weights[of_row] * away**2, minlength=shape[1])
-    return means, squares
+    rounding = sizes.sum() * (NOISE * EPS * np.abs(means).max(axis=0))**2
+    return means, np.where(squares > rounding, squares, 0.0)

@@ -79,6 +79,15 @@ def test_far_classes_and_full_columns_cost_no_digits(rng):
     assert span_apart(found, dense) < 1e-6
 
 
+def test_a_full_column_and_a_constant_one_take_no_dense_block(rng, monkeypatch):
+    monkeypatch.setattr("fastdr.sparse_within.of_tall", None)
+    D, y = classes_of(rng, 400, 30)
+    D[:, 3], D[:, 5] = 50 + rng.standard_normal(400), 0.1
+    dense = LinearDiscriminantAnalysis().fit(D, y)
+    found = LinearDiscriminantAnalysis().fit(sp.csr_array(D), y)
+    assert_same(found, dense, D, 1.0, 30)
+
+
 def test_columns_that_are_constant_within_classes_are_left_out(rng):
     D, y = classes_of(rng, 200, 10)
     D[:, 4] = (y == 2) * 3.0
