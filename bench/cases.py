@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import contestants, data, gaps, networks, reference, rivals
+from bench import contestants, data, gaps, networks, reference, rivals, sparse
 from bench.contestants import Contestant
 from bench.data import Inputs
 
@@ -35,7 +35,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table; `full` and `quick` are shapes (rows, columns)."""
+    """One row of the table; `full` and `quick` are shapes (rows, columns).
+
+    `entries` tells how many such a shape stores if the rows are sparse.
+    """
 
     group: str
     dtype: str
@@ -49,12 +52,19 @@ class Case:
     target: float = 1.0
     share: float | None = None
     detail: str = ""
+    entries: Callable[[int, int], int] | None = None
 
     @property
     def name(self) -> str:
         """Tell the case by its full shape; a quick run has the same name."""
         rows, columns = self.full
         return f"{self.group} {rows}x{columns}{self.detail} {self.dtype}"
+
+    def nbytes(self, shape: Shape) -> int:
+        """Return the size of the data, about if they are sparse."""
+        if self.entries is None:
+            return shape[0] * shape[1] * _size(self.dtype)
+        return self.entries(*shape) * (_size(self.dtype) + 4) + 8 * shape[0]
 
     def inputs(self, shape: Shape) -> Inputs:
         """Make the data of the case for a shape (rows, columns)."""
@@ -149,6 +159,33 @@ _FEW_AXES = [
          contestants.PROOF, reference.eigen_error, 1e-9, detail="→10"),
 ]
 
+
+
+def _stored_twice(rows: int, columns: int, dtype: str) -> Work:
+    """Count A V, then Aᵀ times that, in one read of what A stores."""
+    stored = float(sparse.entries(rows, columns))
+    return Work(4.0 * stored * (64 // _size(dtype)), stored * (_size(dtype) + 4), dtype)
+
+
+def _query(rows: int, columns: int, dtype: str) -> Work:
+    """Count the cosines of one query, the documents read in float32."""
+    return Work(2.0 * rows * columns, 4.0 * rows * columns, "f4")
+
+
+_SPARSE = [
+    Case("PCA.fit sparse", "f4", (200_000, 20_000), (2_000, 1_000), sparse.counts(50), sparse.FIT,
+         sparse.fit_error, 1e-5, None, 3.0, detail="→50", entries=sparse.entries),
+    Case("TruncatedSVD.fit sparse", "f4", (200_000, 20_000), (2_000, 1_000), sparse.counts(100),
+         sparse.DECOMPOSE, sparse.decomposition_error, 1e-5, None, 2.0, detail="→100",
+         entries=sparse.entries),
+    *(Case("gram_apply sparse", dtype, (200_000, 20_000), (2_000, 1_000), sparse.with_columns,
+           sparse.GRAM_APPLY, sparse.gram_apply_error, allowed, _stored_twice, 2.0,
+           detail=f"·{64 // _size(dtype)}", entries=sparse.entries)
+      for dtype, allowed in (("f8", 1e-12), ("f4", 1e-5))),
+    Case("LSI query", "f8", (100_000, 100), (5_000, 50), sparse.index, sparse.QUERY,
+         sparse.query_error, 1e-6, _query, detail="→10"),
+]
+
 CASES: tuple[Case, ...] = (
     *_COVARIANCES,
     Case("transform", "f8", (1_000_000, 128), (50_000, 128), data.with_components(10),
@@ -198,6 +235,7 @@ CASES: tuple[Case, ...] = (
          reference.gram_error, 1e-12, _gram_triangle),
     Case("gram", "f8", (50, 200_000), (50, 20_000), data.with_mean, contestants.GRAM,
          reference.gram_error, 1e-12, _gram_triangle),
+    *_SPARSE,
 )
 
 

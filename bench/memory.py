@@ -29,6 +29,7 @@ NAMES = (
     *QUICK_NAMES,
 )
 SMALL = (300, 64)
+GENES, GENES_SHARE = 2000, 0.25  # of the matrix that a fit may take beside it
 UNIT = 1 if sys.platform == "darwin" else 1024
 # Freed blocks go back to the system at once, or reusing them would hide what a call takes.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
@@ -101,8 +102,23 @@ def run(case: Case, *, quick: bool, threads: int) -> dict[str, Any]:
         entries = list(pool.map(lambda index: _entry(case, index, quick, threads),
                                 range(count)))
     return {"name": case.name, "group": case.group, "detail": case.detail, "dtype": case.dtype,
-            "shape": list(shape), "data": shape[0] * shape[1] * np.dtype(case.dtype).itemsize,
+            "shape": list(shape), "data": case.nbytes(shape),
             "contestants": entries}
+
+
+def genes(rows: int) -> str:
+    """Return what PCA of `rows` cells by 2000 genes takes beside the matrix, in this process."""
+    import fastdr
+    from bench import sparse
+
+    X = sparse.rows_of(rows, GENES, "f4", GENES // 10)
+    size = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    fastdr.PCA(50).fit(X[:SMALL[0]])
+    before = baseline()
+    fastdr.PCA(50).fit(X)
+    more = peak() - before
+    return (f"PCA.fit sparse {rows}x{GENES}→50 f4: {X.nnz} entries, {size / 1e6:.0f} MB; "
+            f"{more / 1e6:.0f} MB more, {more / size:.0%} (at most {GENES_SHARE:.0%} wanted)")
 
 
 def chosen(pattern: str | None, quick: bool) -> list[Case]:
@@ -120,6 +136,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="reduced sizes")
     parser.add_argument("--threads", type=int, help="threads for everybody; default: all")
     parser.add_argument("--only", metavar="WORDS", help="cases whose name holds all these words")
+    parser.add_argument("--genes", type=int, metavar="ROWS", help="measure the fit of so many "
+                        "sparse rows of 2000 columns instead")
     parser.add_argument("--child", nargs=2, type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
@@ -129,6 +147,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(child(case, index, case.quick if given.quick else case.full)))
         return 0
     threads = given.threads or machine.available_cpus()
+    if given.genes:
+        print(genes(given.genes))
+        return 0
     try:
         cases = chosen(given.only, given.quick)
     except ValueError as error:

@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 import curved_surface  # noqa: E402
 import digits_pipeline  # noqa: E402
 import fisher  # noqa: E402
+import latent_semantics  # noqa: E402
 import rulers  # noqa: E402
 import unmixing  # noqa: E402
 from sklearn.datasets import load_digits, load_wine  # noqa: E402
@@ -30,7 +31,8 @@ def make(folder):
     """Make every figure and table in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.redirect_stdout(io.StringIO()):
-        for example in (rulers, digits_pipeline, fisher, unmixing, curved_surface):
+        for example in (rulers, digits_pipeline, fisher, unmixing, curved_surface,
+                        latent_semantics):
             example.main(folder)
     for name, figure in pictures().items():
         figure.savefig(folder / f"{name}.png")

@@ -123,9 +123,7 @@ class AxesEstimator(LinearEstimator):
     @property
     def report_(self) -> Report:
         """How the fit went; prints as a table."""
-        told = self.certificate_
-        proof = {} if told is None else {"certificate": str(told)}
-        return Report({**self.model_.report, **proof})
+        return Report.of(self.model_.report, self.certificate_)
 
     @property
     def certificate_(self) -> Certificate | None:

@@ -262,11 +262,11 @@ def _weighted_sum(rows: CentredRows) -> FloatArray:
     return sums
 
 
-def in_double(rows: CentredRows, scatter: bool = True) -> CentredRows:
-    """Read the rows again in float64 arithmetic, with or without forming the scatter."""
-    known = None if rows.estimated else rows.mean
+def read_again(rows: CentredRows, *, scatter: bool = True, double: bool = False) -> CentredRows:
+    """Read the rows again, with or without forming their scatter, perhaps in float64 arithmetic."""
+    known = None if rows.estimated else np.ldexp(rows.mean, -rows.exponent)
     return centred_rows(rows.source, rows.weights, mean=known,
-                        standardize=rows.scale is not None, scatter=scatter, double=True)
+                        standardize=rows.scale is not None, scatter=scatter, double=double)
 
 
 def rows_meant(rows: int, weights: FloatArray | None, known_mean: bool) -> int:

@@ -101,6 +101,21 @@ class Certificate:
                                            for bound in (lower, upper, residuals))
         return replace(self, lower=np.maximum(lower, 0.0), upper=upper, residuals=residuals)
 
+    def around(self, values: FloatArray) -> Certificate:
+        """Return the same with intervals that hold `values` (k,), which others found, too."""
+        return replace(self, lower=np.minimum(self.lower, values),
+                       upper=np.maximum(self.upper, values))
+
+    def roots(self, values: FloatArray) -> Certificate:
+        """Return bounds on singular values of A, found as `values` (k,), from those for A'A.
+
+        |s² - t²| is at least (s - t)² and at least s |s - t|.
+        """
+        apart = self.residuals / np.where(values > 0, values, np.nan)
+        return replace(self, lower=np.sqrt(np.maximum(self.lower, 0.0)),
+                       upper=np.sqrt(np.maximum(self.upper, 0.0)),
+                       residuals=np.fmin(np.sqrt(self.residuals), apart)).around(values)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for a report; None for an infinite bound."""
         upper = self.upper.tolist() if self.proved or np.isfinite(self.upper).all() else [
@@ -126,8 +141,8 @@ class Certificate:
     def __str__(self) -> str:
         """Say in one line what is proved."""
         if not self.proved:
-            return (f"not proved: an eigenvalue lies within {self.residuals.max(initial=0):.1e} "
-                    "of each value, but larger ones may have been missed")
+            return (f"not proved: a true value lies within {self.residuals.max(initial=0):.1e} "
+                    "of each, but larger ones may have been missed")
         apart = self.upper != self.lower
         width = float((self.upper[apart] - self.lower[apart]).max(initial=0.0))
         ties = f", {len(self.clusters)} cluster(s) of ties" if self.clusters else ""
@@ -272,3 +287,9 @@ def positive(matrix: FloatArray, values: FloatArray, vectors: FloatArray, mu: fl
     np.fill_diagonal(shifted, diagonal - shift)
     return bool(diagonal.min() > shift
                 and dpotrf(shifted, clean=0, overwrite_a=1)[1] == 0)
+
+
+def told_by(report: Mapping[str, Any]) -> Certificate | None:
+    """Return the certificate that a report holds as plain values, None if there is none."""
+    told = report.get("certificate")
+    return None if told is None else Certificate.of_dict(told)

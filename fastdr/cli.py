@@ -22,13 +22,14 @@ from fastdr import __version__
 from fastdr.checkpoints import CheckpointedSource, origin_of
 from fastdr.cli_plot import check_columns, faults_at_rows, plot
 from fastdr.cli_rows import WAIT, opened, rows_at, scores_of
-from fastdr.cli_text import Weighting, fit_text, search
+from fastdr.cli_text import Weighting, fit_text, print_certificate, search
 from fastdr.dimension import RULES
 from fastdr.models import LinearModel
-from fastdr.persistence import load_axes
+from fastdr.persistence import load_axes, load_values
 from fastdr.progress import with_progress
 from fastdr.sinks import open_sink
-from fastdr.summaries import facts_of, loss_table, variance_table
+from fastdr.sparse import SparseSource
+from fastdr.summaries import facts_of, loss_table, singular_facts, singular_table, variance_table
 from fastdr.threads import set_num_threads
 
 try:
@@ -122,7 +123,8 @@ def fit(source: Rows,
         estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
                         svd_solver=solver.value, progress=_show(progress), max_memory=memory)
         tall = rows.shape[0] is None or rows.shape[0] >= rows.shape[1]
-        summed = tall and checkpoint >= 0 and estimator._way(rows).on == "covariance"
+        summed = (tall and checkpoint >= 0 and not isinstance(rows, SparseSource)
+                  and estimator._way(rows).on == "covariance")
         saved = CheckpointedSource(
             rows, output.with_name(f"{output.name}.checkpoint"),
             origin_of(source, member=member, columns=columns, memory=memory), checkpoint,
@@ -150,7 +152,7 @@ def fit(source: Rows,
                    f"{facts['megabytes_per_second']:.3g} MB/s")
     typer.echo()
     typer.echo(variance_table(model, TABLE_ROWS))
-    _print_certificate(model)
+    print_certificate(model)
     typer.echo(f"\nmodel written to {output}")
 
 
@@ -224,22 +226,25 @@ def reconstruct(model: Model, source: Rows, output: Output,
 def info(model: Model,
          everything: Annotated[bool, typer.Option("--all", help="Every component.")] = False,
          as_json: AsJson = False) -> None:
-    """Describe a model file."""
-    fitted = load_axes(model)
-    known = facts_of(fitted)
+    """Describe a model file: principal axes, singular values or an index of texts."""
+    fitted = load_values(model)
+    known = facts_of(fitted) if isinstance(fitted, LinearModel) else singular_facts(fitted)
     if as_json:
         _print_json({"model": str(model)} | known)
         return
-    for name in ("rows", "features", "components", "rank", "whiten", "standardized", "dtype",
-                 "total_variance", "left_out", "noise_variance", "solver", "method", "reason"):
+    for name in ("kind", "rows", "features", "components", "rank", "whiten", "standardized",
+                 "weighting", "dtype", "total_variance", "left_out", "noise_variance",
+                 "frobenius_norm", "bound", "solver", "method", "reason"):
         if known.get(name) is not None:
             value = known[name]
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
             typer.echo(textwrap.fill(f"{name.replace('_', ' '):16}{text}", 80,
                                      subsequent_indent=" " * 16))
     typer.echo()
-    typer.echo(variance_table(fitted, len(fitted.variances) if everything else TABLE_ROWS))
-    _print_certificate(fitted)
+    limit = len(fitted.components) if everything else TABLE_ROWS
+    typer.echo(variance_table(fitted, limit) if isinstance(fitted, LinearModel)
+               else singular_table(fitted, limit))
+    print_certificate(fitted)
 
 
 def demo(output: Annotated[Path, typer.Option(
@@ -261,7 +266,7 @@ def demo(output: Annotated[Path, typer.Option(
                f"({model.report['method']}). The variances, how far each may\n"
                f"be off by rounding, and the share of the total that they explain:\n")
     typer.echo(variance_table(model, TABLE_ROWS))
-    _print_certificate(model)
+    print_certificate(model)
     typer.echo(f"\nThe loss of keeping k components, measured on the images, equals the sum of\n"
                f"the variances left out (total {model.total_variance:.6g}):\n")
     ks = [1, 2, 4, 8, 16, 32, model.rank]
@@ -340,12 +345,6 @@ def _count(number: int, noun: str) -> str:
 
 def _print_json(values: dict[str, Any]) -> None:
     typer.echo(json.dumps(values, allow_nan=False))
-
-
-def _print_certificate(model: LinearModel) -> None:
-    if model.certificate is not None:
-        told = str(model.certificate.times(1.0, -2 * model.exponent))
-        typer.echo("\n" + textwrap.fill(f"certificate: {told}", 80))
 
 
 def _print_outcome(outcome: dict[str, Any], as_json: bool) -> None:

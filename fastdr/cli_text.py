@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+from fastdr.lsi_model import LSIModel
+from fastdr.models import LinearModel
+from fastdr.singular_model import SingularModel
 from fastdr.threads import set_num_threads
 
 try:
@@ -38,15 +42,28 @@ def fit_text(source: Path, output: Path, components: Any, weighting: Weighting, 
     model.save(output)
     documents, axes = model.documents.shape
     terms = len(model.term_weights)
+    told = model.report.get("certificate", {})
     if as_json:
         typer.echo(json.dumps({
             "model": str(output), "seconds": round(seconds, 3), "documents": documents,
             "terms": terms, "components": axes,
-            "singular_values": model.singular_values.tolist()}, allow_nan=False))
+            "singular_values": model.singular_values.tolist()} | (told and {
+                "certificate": told}), allow_nan=False))
         return
     counts = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in (
         (documents, "document"), (terms, "term"), (axes, "component")))
-    typer.echo(f"{counts} in {seconds:.2f} s\n\nindex written to {output}")
+    typer.echo(f"{counts} in {seconds:.2f} s")
+    print_certificate(model)
+    typer.echo(f"\nindex written to {output}")
+
+
+def print_certificate(model: LinearModel | SingularModel | LSIModel) -> None:
+    """Print what is proved of a model, if anything is known."""
+    told = model.certificate
+    if told is not None:
+        if isinstance(model, LinearModel):
+            told = told.times(1.0, -2 * model.exponent)
+        typer.echo("\n" + textwrap.fill(f"certificate: {told}", 80))
 
 
 def search(index: Annotated[Path, typer.Argument(

@@ -17,6 +17,7 @@ from scipy.special import expit
 from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import project, reconstruct
 from fastdr.sources import block_rows
+from fastdr.sparse import SparseSource, as_rows
 from fastdr.validation import AnyArray, FloatArray, as_matrix, read_only, working_dtype
 
 
@@ -161,19 +162,19 @@ class DiscriminantModel(LinearlyMapped):
         logs -= 0.5 * np.einsum("ij,ij->i", self._centres, self._centres)
         return logs
 
-    def decisions(self, X: ArrayLike) -> AnyArray:
+    def decisions(self, X: Any) -> AnyArray:
         """Return the linear discriminant of each class, (n, C); of two classes the log odds, (n,).
 
         With more classes they are log posteriors up to a number for each row.
         """
-        X = as_matrix(X)
+        X = as_rows(X)
         if len(self.classes) == 2:
             return self._log_odds(X)
         scores = project(X, self.coefficients, self.mean)
         scores += self._biases.astype(scores.dtype)
         return scores
 
-    def _log_odds(self, X: AnyArray) -> AnyArray:
+    def _log_odds(self, X: AnyArray | SparseSource) -> AnyArray:
         """Log odds of the second class, about the middle between both, where it cancels least."""
         with np.errstate(divide="ignore"):
             prior = np.log(self.priors[1]) - np.log(self.priors[0])
@@ -182,9 +183,9 @@ class DiscriminantModel(LinearlyMapped):
         odds += odds.dtype.type(prior - middle @ step)
         return odds
 
-    def log_probabilities(self, X: ArrayLike) -> FloatArray:
+    def log_probabilities(self, X: Any) -> FloatArray:
         """Return log posterior probabilities of the classes, (n, C) float64."""
-        X = as_matrix(X)
+        X = as_rows(X)
         if len(self.classes) == 2:
             odds = self._log_odds(X).astype(np.float64)
             return -np.logaddexp(0.0, np.stack([odds, -odds], axis=1))
@@ -193,18 +194,18 @@ class DiscriminantModel(LinearlyMapped):
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         return scores
 
-    def probabilities(self, X: ArrayLike) -> FloatArray:
+    def probabilities(self, X: Any) -> FloatArray:
         """Return posterior probabilities of the classes, (n, C) float64, of sum 1."""
-        X = as_matrix(X)
+        X = as_rows(X)
         if len(self.classes) == 2:
             odds = self._log_odds(X).astype(np.float64)
             pair: FloatArray = expit(np.stack([-odds, odds], axis=1))
             return pair
         return np.exp(self.log_probabilities(X))
 
-    def predict(self, X: ArrayLike) -> AnyArray:
+    def predict(self, X: Any) -> AnyArray:
         """Return the most probable class of each row, (n,); of equals the first."""
-        X = as_matrix(X)
+        X = as_rows(X)
         if len(self.classes) == 2:
             codes = (self._log_odds(X) > 0).astype(np.intp)
         else:
@@ -212,7 +213,7 @@ class DiscriminantModel(LinearlyMapped):
         labels: AnyArray = self.classes[codes]
         return labels
 
-    def _log_densities(self, X: AnyArray) -> AnyArray:
+    def _log_densities(self, X: AnyArray | SparseSource) -> AnyArray:
         """Log posteriors up to a number for each row, safe for classes of any distance.
 
         The linear form is a difference of numbers as large as the squared distance of the
@@ -227,7 +228,9 @@ class DiscriminantModel(LinearlyMapped):
         step = max(1, block_rows(self._centres.size))
         for start in range(0, len(X), step):
             part = slice(start, start + step)
-            Z = project(X[part].astype(np.float64), self.directions, self.mean)
+            rows = (X.part(start, min(start + step, len(X))) if isinstance(X, SparseSource)
+                    else X[part].astype(np.float64))
+            Z = project(rows, self.directions, self.mean)
             apart = Z[:, None] - self._centres
             scores[part] = logs - 0.5 * np.einsum("ijk,ijk->ij", apart, apart)
         return scores

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol, Self
@@ -15,8 +16,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fastdr._serve import Projector
+from fastdr.certificate import Certificate
 from fastdr.embedding import LinearlyMapped
 from fastdr.inputs import is_opened, open_rows
+from fastdr.plan import Plan
 from fastdr.sources import ArraySource, Source
 from fastdr.sparse import SparseSource
 from fastdr.validation import (
@@ -43,6 +46,12 @@ class Report(dict[str, Any]):
     solver  lapack
     rows    150
     """
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any], told: Certificate | None) -> Self:
+        """Return what a model reports, its certificate in one line."""
+        proof = {} if told is None else {"certificate": str(told)}
+        return cls({**report, **proof})
 
     def __str__(self) -> str:
         """Return one entry a line, at most 80 columns wide."""
@@ -330,6 +339,13 @@ class LinearEstimator(ModelEstimator):
         """
         check_is_fitted(self)
         return self.model_.projector()
+
+
+def warn_unproved(certificate: bool | str, way: Plan) -> None:
+    """Warn the caller of ``fit`` if a proof that was asked for is not made."""
+    if certificate in (True, "proof") and not way.proof:
+        warnings.warn(f"certificate={certificate!r} asks for a proof, but there is none: "
+                      f"{way.reason}. The certificate has residuals only.", UserWarning, 5)
 
 
 def _read_once(model: Any) -> Any:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 import numpy as np
+from scipy.sparse import load_npz
 
 from fastdr.numpy_files import (
     Header,
@@ -27,12 +28,14 @@ from fastdr.numpy_files import (
 )
 from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.sources import block_rows as default_rows
+from fastdr.sparse import SparseSource
 from fastdr.stores import HDF5_SUFFIXES, ZARR_MARKS, hdf5_source, zarr_source
 from fastdr.tables import TABLE_SUFFIXES, arrow_source, parquet_source
 from fastdr.validation import AnyArray
 
 SUFFIXES = (".npy", ".npz", ".csv", ".csv.gz", ".parquet")
 READABLE = (*SUFFIXES, ".arrow", ".feather", *HDF5_SUFFIXES)
+SPARSE_MEMBERS = {"data", "format", "shape"}  # of an .npz file that scipy.sparse.save_npz wrote
 WHOLE_MEMBER_BYTES = 1 << 30
 _CSV_BYTES = 1 << 22
 
@@ -44,7 +47,8 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     Parameters
     ----------
     path : str or path
-        ``.npy`` (memory-mapped), ``.npz`` (one member, decompressed as it is read), ``.csv`` or
+        ``.npy`` (memory-mapped), ``.npz`` (one member, decompressed as it is read, or a sparse
+        matrix of `scipy.sparse.save_npz`, read whole), ``.csv`` or
         ``.csv.gz`` (cells separated by commas; a first line without numbers names the
         columns), ``.parquet``, ``.arrow`` or ``.feather`` (numeric columns; needs pyarrow),
         ``.h5`` or ``.hdf5`` (needs h5py), a Zarr folder (needs zarr), or a folder of ``.npy``,
@@ -155,8 +159,23 @@ def _with_columns(path: Path, source: Source, columns: Sequence[str]) -> Source:
                        place=getattr(source, "place", None))
 
 
+def _sparse_source(path: Path, member: str | None) -> SparseSource:
+    """Return the rows of a matrix that `scipy.sparse.save_npz` wrote, which is read whole."""
+    if member is not None:
+        raise ValueError(f"{path}: member={member!r} was given, but the file holds one sparse "
+                         "matrix.")
+    with _zip_errors(path):
+        try:
+            return SparseSource.of(load_npz(path), path.name)
+        except (KeyError, NotImplementedError) as error:
+            raise ValueError(f"{path}: not a sparse matrix of SciPy ({error}).") from None
+
+
 def _npz_source(path: Path, member: str | None, rows: int | None) -> Source:
     with _zip_errors(path), zipfile.ZipFile(path) as archive:
+        names = {name.removesuffix(".npy") for name in archive.namelist()}
+        if SPARSE_MEMBERS <= names:
+            return _sparse_source(path, member)
         headers = {}
         for name in archive.namelist():
             with archive.open(name) as file:

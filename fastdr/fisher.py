@@ -25,6 +25,9 @@ from fastdr.threads import calm_blas
 from fastdr.validation import FloatArray
 from fastdr.within import Within
 
+STEPS = 1000  # of conjugate gradients, at most
+CLOSE, ENOUGH = 1e-13, 1e-9  # relative residual at which they stop, and that will do
+
 
 @dataclass(frozen=True)
 class Directions:
@@ -64,6 +67,8 @@ def directions(within: Within, between: FloatArray, tol: float) -> Directions:
     are scaled to unit deviation within classes; axes of deviation `tol` or less are left out.
     O(d³/3 + C d²) and no pass, or O(n² d) and two passes for fewer rows than features.
     """
+    if within.action is not None:
+        return _by_action(within, between)
     if within.matrix is None and within.ridge is not None:
         return _by_axes_and_ridge(within, between)
     order = min(within.squares.size, len(within.weights))
@@ -145,6 +150,63 @@ def _by_axes_and_ridge(within: Within, between: FloatArray) -> Directions:
     vectors = axes.outer(turned[:, :rank] / deviations) + turned[:, rank:] @ outside.T
     return Directions(values, vectors / scale, scale.size, error,
                       axes.method + " + ridge", axes.passes + 1)
+
+
+def _by_action(within: Within, between: FloatArray) -> Directions:
+    """Solve S M = betweenᵀ by conjugate gradients, S known by its action on vectors alone.
+
+    All classes at once, one action for as many vectors; columns are scaled to unit deviation.
+    The directions follow from betweenᵀ M, of order C: they are those of spectral regression (Cai,
+    He & Han 2008), whose ridge and total scatter span the same space.
+    """
+    scale, varying = within.scale, within.squares > 0
+    right = np.where(varying, between / scale, 0.0)
+    assert within.action is not None
+    action, ridge = within.action, 0.0 if within.ridge is None else within.ridge / scale**2
+
+    def times(vectors: FloatArray) -> FloatArray:
+        found = action(vectors / scale, within.weights) / scale + ridge * vectors
+        return np.where(varying, found, 0.0)
+
+    solved, steps, residual = _conjugate_gradients(times, right)
+    if residual > ENOUGH:
+        raise ValueError(f"the within-class scatter of {scale.size} features is too "
+                         f"ill-conditioned to solve with by products alone: a residual of "
+                         f"{residual:.0e} is left after {steps} of them. Give shrinkage=, such as "
+                         "0.01.")
+    inner = right @ solved.T
+    values, turn = eigh((inner + inner.T) / 2, check_finite=False)
+    values, turn = values[:0:-1], turn[:, :0:-1]  # centred means: the least is 0
+    error = max(residual, slack(scale.size))
+    count = int(np.count_nonzero(values > error * max(1.0, values.max(initial=0.0))))
+    vectors = (turn[:, :count] / np.sqrt(values[:count])).T @ solved / scale
+    return Directions(values[:count], vectors, int(np.count_nonzero(varying)), error,
+                      "conjugate gradients", 1 + steps * math.ceil(len(between) / 8))
+
+
+def _conjugate_gradients(times: Callable[[FloatArray], FloatArray], right: FloatArray
+                         ) -> tuple[FloatArray, int, float]:
+    """Solve for rows `right` (k, d), each by steps of its own (Hestenes & Stiefel 1952).
+
+    Returns the solutions, the steps and the largest residual relative to its row.
+    """
+    solved, rest = np.zeros_like(right), right.copy()
+    towards, sizes = rest.copy(), np.einsum("ij,ij->i", rest, rest)
+    first, steps = np.where(sizes > 0, sizes, 1.0), 0
+    while steps < STEPS and (live := sizes > CLOSE**2 * first).any():
+        steps += 1
+        image = times(towards)
+        curve = np.einsum("ij,ij->i", towards, image)
+        length = np.divide(sizes, curve, out=np.zeros_like(sizes), where=live & (curve > 0))
+        solved += length[:, None] * towards
+        rest -= length[:, None] * image
+        fresh = np.einsum("ij,ij->i", rest, rest)
+        towards = rest + np.divide(fresh, sizes, out=np.zeros_like(sizes), where=live)[:, None] * (
+            towards)
+        sizes = np.where(live, fresh, sizes)
+    rest = right - times(solved)
+    residual = float(np.sqrt(np.einsum("ij,ij->i", rest, rest) / first).max())
+    return solved, steps, residual
 
 
 def _error(values: FloatArray, features: int) -> float:
@@ -249,10 +311,14 @@ def _gram_axes(within: Within, gram: FloatArray, scale: FloatArray, tol: float,
     noise = slack(len(root)) * values[0]
     count = int(np.count_nonzero(values > (noise if least else tol**2)))
     floor = least if least else values[count - 1] if count else math.inf
-    if noise > RTOL * floor:
+    doubtful = bool(noise > RTOL * floor)
+    if doubtful and within.blocks is not None:
         return None
+    if doubtful:  # rows that are never made dense cannot be factored
+        count = int(np.count_nonzero(values > noise))
     values = values[:count]
     left = vectors[:count] / np.sqrt(values)[:, None] * root
     factor = np.where(varying, 1 / scale, 0.0)
     return _Axes(values, lambda M: columns.inner(M * factor) @ left.T,
-                 lambda W: columns.product(W @ left) * factor, "eig(gram)", 3)
+                 lambda W: columns.product(W @ left) * factor,
+                 "eig(gram)" + ", small variances uncertain" * doubtful, 3)

@@ -12,6 +12,7 @@ import numpy as np
 from fastdr.dask_source import dask_source, is_dask
 from fastdr.files import open_source
 from fastdr.sources import ArraySource, BlockSource, Source, as_source, prefetched, read_once
+from fastdr.sparse import SparseSource
 from fastdr.stores import array_source
 from fastdr.tables import frame_source, table_source
 from fastdr.validation import as_matrix, whole
@@ -81,6 +82,8 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
         source = _within(opened, as_bytes(memory))
     else:
         source = opened(block_rows)
+    if isinstance(source, SparseSource):
+        return source
     stored = isinstance(X, str | os.PathLike) or _kind(X) == "store"
     read = not isinstance(source, ArraySource)
     return prefetched(source) if (stored and read if prefetch is None else prefetch) else source

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastdr.certificate import Certificate
+from fastdr.certificate import told_by
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.low_rank import LowRankMoments
 from fastdr.lsi_model import LSIModel
@@ -83,10 +83,14 @@ def _axes_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, A
         raise ValueError(f"variances {numbers} must be finite and not negative.")
     if (arrays["variances"] < 0).any() or (arrays.get("scale", np.ones(1)) <= 0).any():
         raise ValueError("variances must not be negative, scale must be positive.")
-    told = header["report"].get("certificate")
-    if told is not None and len(Certificate.of_dict(told).lower) != len(arrays["variances"]):
-        raise ValueError("its certificate is of another number of variances.")
+    _check_certificate(header, len(arrays["variances"]))
     return {**numbers, **counts, "whiten": header["whiten"]}
+
+
+def _check_certificate(header: Entries, values: int) -> None:
+    told = told_by(header["report"])
+    if told is not None and len(told.lower) != values:
+        raise ValueError("its certificate is of another number of values.")
 
 
 def _class_entries(model: DiscriminantModel) -> dict[str, Any]:
@@ -193,6 +197,7 @@ def _singular_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[st
     count, deviation = _count(header["count"], "count"), float.fromhex(header["total_deviation"])
     if count < 0 or not 0 <= deviation < math.inf:
         raise ValueError(f"count={count} or total_deviation={deviation} is impossible.")
+    _check_certificate(header, len(arrays["singular_values"]))
     return {"count": count, "total_deviation": deviation}
 
 
@@ -212,6 +217,7 @@ def _index_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, 
         raise ValueError("titles must be a list of strings.")
     if not isinstance(tokens, dict):
         raise ValueError("tokens must be an object.")
+    _check_certificate(header, len(arrays["singular_values"]))
     return {**numbers, "weighting": header["weighting"], "tokens": tokens,
             "titles": None if titles is None else tuple(titles)}
 

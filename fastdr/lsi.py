@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple, Self
 
@@ -13,6 +14,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.utils.validation import check_is_fitted
 
+from fastdr.certificate import Certificate
 from fastdr.estimator import Report
 from fastdr.lsi_model import WEIGHTINGS, LSIModel, as_counts, term_weights, weighed
 from fastdr.persistence import load
@@ -66,6 +68,7 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     terms_ : (d,) array of str, or None if counts without names were fitted.
     bound_ : float, how far squares of singular values may lie below those of all documents: 0
         after `fit`, more after each `add` that left something out.
+    certificate_ : Certificate or None, bounds on the singular values, until documents are added.
     report_ : dict that prints as a table.
     model_ : LSIModel, the frozen fitted state.
 
@@ -136,13 +139,16 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _model(self, svd: TruncatedSVD, matrix: csr_array, weights: FloatArray,
                names: tuple[str, ...] | None, titles: tuple[str, ...] | None) -> LSIModel:
-        values, report = svd.singular_values_, dict(svd.report_)
+        values, report, told = svd.singular_values_, dict(svd.model_.report), svd.certificate_
         rank = int(np.count_nonzero(values > max(matrix.shape) * EPS * values[0]))
         total = report["frobenius_norm"]**2
         rest = max(0.0, total - float((values[:rank]**2).sum()))
         if rank == min(matrix.shape) or rest <= 4 * len(values) * EPS * total:
             rest = 0.0
         report.update(weighting=str(self.weighting), components=rank)
+        if told is not None:
+            told = told if rank == len(values) else replace(told.first(rank), angle=1.0)
+            report["certificate"] = told.as_dict()
         return LSIModel(
             svd.components_[:rank], values[:rank], svd.transform(matrix)[:, :rank], weights,
             self.weighting, 0.0, min(rest, float(values[rank - 1])**2), names, titles,
@@ -259,7 +265,7 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         known = self._known()
         if known is None:
             raise TypeError(UNNAMED)
-        return self._cutter().set_params(vocabulary=known).transform(texts)
+        return self._reader(known).transform(texts)
 
     def _read(self, documents: Any, known: tuple[str, ...] | None = None
               ) -> tuple[Any, tuple[str, ...] | None, list[str] | None]:
@@ -283,6 +289,14 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             names = (*known, *sorted({term for text in texts for term in analyse(text)}
                                      - set(known)))
         return cutter.set_params(vocabulary=names).transform(texts), names, texts
+
+    def _reader(self, known: tuple[str, ...]) -> CountVectorizer:
+        """Return what counts known terms; it is kept, for a vocabulary takes long to check."""
+        kept = self.__dict__.get("_kept")
+        if kept is None or kept[0] is not known or kept[1] is not self.vectorizer:
+            kept = known, self.vectorizer, self._cutter().set_params(vocabulary=known)
+            self._kept = kept
+        return kept[2]
 
     def _cutter(self) -> CountVectorizer:
         return CountVectorizer() if self.vectorizer is None else clone(self.vectorizer)
@@ -331,7 +345,12 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def report_(self) -> Report:
         """How the fit went; prints as a table."""
-        return Report(self.model_.report)
+        return Report.of(self.model_.report, self.certificate_)
+
+    @property
+    def certificate_(self) -> Certificate | None:
+        """Bounds on the singular values; None after `add`, and if the fit made none."""
+        return self.model_.certificate
 
 
 def _texts(documents: Any) -> list[str] | None:

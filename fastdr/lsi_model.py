@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from fastdr.certificate import Certificate, told_by
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, sparse_product
 from fastdr.threads import blas_limit, ordered_map
@@ -28,6 +29,7 @@ from fastdr.validation import (
 WEIGHTINGS = ("tfidf", "log-entropy", None)
 CHUNK_BYTES = 1 << 22  # of documents or cosines that one thread handles at a time
 LEAST_ROWS, MOST_ROWS = 16, 256  # documents that are added at a time: what is new is dense
+ASKED = 64  # queries that are answered at a time
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -95,6 +97,11 @@ class LSIModel:
             raise ValueError(f"weighting={self.weighting!r} is not 'tfidf', 'log-entropy' or "
                              "None.")
 
+    @property
+    def certificate(self) -> Certificate | None:
+        """Bounds on `singular_values`; None after `added`, and if the fit made none."""
+        return told_by(self.report)
+
     @cached_property
     def norms(self) -> FloatArray:
         """(n,) lengths of the documents; 0 for those without a known term."""
@@ -122,6 +129,18 @@ class LSIModel:
         placed = sparse_product(SparseSource.of(self.weighed(counts)), self.components.T)
         return placed / self.singular_values if scaled else placed
 
+    @cached_property
+    def units(self) -> AnyArray:
+        """(n, k) float32, documents divided by their lengths: half the bytes that a query reads."""
+        units, edges = np.empty(self.documents.shape, np.float32), self._edges(1)
+
+        def fill(part: int) -> None:
+            rows = slice(edges[part], edges[part + 1])
+            units[rows] = _units(self.documents[rows])
+
+        ordered_map(fill, len(edges) - 1)
+        return read_only(units)
+
     def nearest(self, placed: Any, top: int = 10) -> tuple[AnyArray, FloatArray]:
         """Return the `top` documents of largest cosine to each of `placed` (m, k).
 
@@ -132,25 +151,45 @@ class LSIModel:
 
         Notes
         -----
-        O(n k) a row, one read of the documents for all of them; memory of some chunks.
+        O(n k) a row, one read of the documents in float32 for 64 rows, and of the few in float64
+        that rounding does not tell from the best; memory of some chunks, and of `units`, which
+        are made once.
         """
         given = _units(np.atleast_2d(np.asarray(placed, np.float64)))
         top = min(top, len(self.documents))
-        edges = self._edges(len(given))
+        found = [self._nearest(given[first:first + ASKED], top)
+                 for first in range(0, len(given), ASKED)]
+        return (np.concatenate([indices for indices, _ in found]),
+                np.concatenate([cosines for _, cosines in found]))
 
-        def best(part: int) -> tuple[AnyArray, FloatArray]:
-            first, last = edges[part], edges[part + 1]
-            cosines = self._cosines(given, first, last)
-            chosen = _largest(cosines, min(top, last - first))
-            return chosen + first, np.take_along_axis(cosines, chosen, axis=1)
+    def _nearest(self, given: FloatArray, top: int) -> tuple[AnyArray, FloatArray]:
+        """As `nearest`, for a few unit rows."""
+        edges, units, single = self._edges(len(given)), self.units, given.astype(np.float32)
+        doubt = (given.shape[1] + 4) * float(np.finfo(np.float32).eps)  # of two cosines
+
+        def near(part: int) -> tuple[AnyArray, AnyArray]:
+            rough = single @ units[edges[part]:edges[part + 1]].T
+            beaten = rough.shape[1] - top
+            if beaten > 0:
+                least = np.partition(rough, beaten, axis=1)[:, beaten]
+                asked, places = np.nonzero(rough >= (least - doubt)[:, None])
+            else:
+                asked, places = np.indices(rough.shape).reshape(2, -1)
+            return asked, places + edges[part]
 
         with blas_limit(1):
-            parts = ordered_map(best, len(edges) - 1)
-        indices = np.concatenate([part[0] for part in parts], axis=1)
-        cosines = np.concatenate([part[1] for part in parts], axis=1)
-        chosen = _largest(cosines, top)
-        return (np.take_along_axis(indices, chosen, axis=1),
-                np.take_along_axis(cosines, chosen, axis=1))
+            parts = ordered_map(near, len(edges) - 1)
+        asked, places = (np.concatenate([part[which] for part in parts]) for which in (0, 1))
+        cosines = np.empty(len(asked))
+        for first in range(0, len(asked), block_rows(given.shape[1])):
+            some = slice(first, first + block_rows(given.shape[1]))
+            cosines[some] = np.einsum("ij,ij->i", _units(self.documents[places[some]]),
+                                      given[asked[some]])
+        cosines = np.clip(cosines, -1.0, 1.0)
+        order = np.lexsort((places, -cosines, asked))
+        starts = np.searchsorted(asked[order], np.arange(len(given)))
+        chosen = order[starts[:, None] + np.arange(top)]
+        return places[chosen], cosines[chosen]
 
     def similarities(self, placed: Any) -> FloatArray:
         """Return signed cosines of `placed` (m, k) to all documents, (m, n); 0 for zero vectors."""
@@ -201,7 +240,8 @@ class LSIModel:
             self, components=axes, term_weights=weights, bound=decay**2 * self.bound,
             left_out=decay**2 * self.left_out, documents=self.documents * decay,
             singular_values=self.singular_values * decay,
-            feature_names=None if names is None else (*names, *terms))
+            feature_names=None if names is None else (*names, *terms),
+            report={name: told for name, told in self.report.items() if name != "certificate"})
         added = weighed(rows, weights, self.weighting)
         batch = min(MOST_ROWS, max(LEAST_ROWS, 4 * block_rows(features)))
         for first in range(0, rows.shape[0], batch):
@@ -286,13 +326,3 @@ def _units(rows: FloatArray) -> FloatArray:
     """Return rows of length 1; zero rows stay."""
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     return rows / np.where(lengths > 0, lengths, 1.0)[:, None]
-
-
-def _largest(values: FloatArray, count: int) -> AnyArray:
-    """Return the places of the `count` largest of each row, descending, ties by place."""
-    chosen = np.empty((len(values), count), np.int64)
-    for row, line in enumerate(values):
-        least = np.partition(line, len(line) - count)[len(line) - count] if count else np.inf
-        places = np.flatnonzero(line >= least)
-        chosen[row] = places[np.argsort(-line[places], kind="stable")][:count]
-    return chosen

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 from numpy.typing import ArrayLike
 
-from fastdr.certificate import Certificate
+from fastdr.certificate import Certificate, told_by
 from fastdr.embedding import LinearMap
 from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
 from fastdr.partial_rows import PartlyObserved
@@ -159,8 +159,7 @@ class LinearModel(PartlyObserved):
     @property
     def certificate(self) -> Certificate | None:
         """Bounds on `variances`, in their units; None if the fit made none."""
-        told = self.report.get("certificate")
-        return None if told is None else Certificate.of_dict(told)
+        return told_by(self.report)
 
     @cached_property
     def deviations(self) -> FloatArray:

@@ -18,16 +18,18 @@ from fastdr.axes_estimator import residual_bar
 from fastdr.batches import BatchedAxes
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
+from fastdr.estimator import warn_unproved
 from fastdr.inputs import as_bytes, is_opened, open_rows
 from fastdr.missing_estimator import MissingEstimator
 from fastdr.models import LinearModel
 from fastdr.pca_model import axes_model
-from fastdr.plan import ITERATIVE, NOMINAL, PROOF, Plan, Rates, Task, measured, plan
+from fastdr.plan import CERTIFICATES, ITERATIVE, NOMINAL, Plan, Rates, Task, measured
 from fastdr.progress import with_progress
 from fastdr.solvers import Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, as_source
 from fastdr.sparse import SparseSource
-from fastdr.sparse_axes import centred_sparse, spectrum_of
+from fastdr.sparse_axes import centred_sparse, certain, sparse_axes
+from fastdr.sparse_plan import plan_of
 from fastdr.tall import signflipped
 from fastdr.topk import Iteration, iterative
 from fastdr.validation import (
@@ -35,6 +37,7 @@ from fastdr.validation import (
     as_vector,
     as_weights,
     check_values,
+    is_sparse,
     whole,
     working_dtype,
 )
@@ -89,8 +92,9 @@ class PCA(MissingEstimator, BatchedAxes):
         Show a bar on stderr for each pass over the rows, and the residual of an iteration.
     certificate : {"auto", "proof", "residual", True, False}, default "auto"
         "proof" (or True) proves by a Cholesky factorisation of a shifted scatter that no axis
-        was missed and bounds each variance (Rump 2006); "residual" only measures; "auto" proves
-        where there is a scatter of order up to 3000 or the proof takes little of the time.
+        was missed and bounds each variance (Rump 2006), formed for that up to order 8000, n d²
+        more, or else it warns; "residual" only measures; "auto" proves where there is a scatter
+        of order up to 3000 or the proof takes little of the time.
     max_memory : int or str, optional
         Bytes, or a text like "2GB", that the fit may take beyond the data; another way is gone
         or the fit refused before anything is read.
@@ -203,25 +207,25 @@ class PCA(MissingEstimator, BatchedAxes):
         self._warn_constant(rows.squares)
         found = self._chosen(rows, self._spectrum(rows, way, components, share), count)
         self._warn_unconverged(found)
+        warn_unproved(self.certificate, way)
         return self._model(rows, found, way, count)
 
     def _fitted_sparse(self, source: SparseSource, weights: FloatArray | None,
                        mean: FloatArray | None) -> LinearModel:
         """Find axes in products with what is stored; no row is ever centred by itself."""
-        told, rows = centred_sparse(source, weights, mean, self.standardize)
+        given, rows = centred_sparse(source, weights, mean, self.standardize)
         count = rows_meant(rows.count, weights, mean is not None)
         components, share = self._number(count, rows.mean.size)
         self._warn_constant(rows.squares)
+        way = self._way(source, weights)
         with residual_bar(self.progress, "lanczos") as callback:
-            found = spectrum_of(
-                told, rows, components, share, rng=self._generator(),
-                method="lapack" if self.svd_solver in ("lapack", "covariance_eigh") else "auto",
-                tol=self._tolerance(source), start=self._earlier(rows.mean.size),
-                callback=callback)
+            found = certain(sparse_axes(
+                given, components, way, share=share, certify=self.certificate is not False,
+                rng=self._generator(), tol=self._tolerance(source),
+                start=self._earlier(rows.mean.size), callback=callback))
         found = self._chosen(rows, found, count)
         self._warn_unconverged(found)
-        way = Plan(found.solver, "rows", f"sparse rows; {source.stored} entries are stored",
-                   found.passes, found.columns, 0.0, 0, 0.0, False)
+        warn_unproved(self.certificate, way)
         return self._model(rows, found, way, count)
 
     def _task(self, source: Source, weights: FloatArray | None = None) -> Task:
@@ -244,7 +248,7 @@ class PCA(MissingEstimator, BatchedAxes):
              ) -> Plan:
         """Return the plan; `rates` change nothing but its seconds."""
         memory = None if self.max_memory is None else as_bytes(self.max_memory, "max_memory")
-        return plan(self._task(source, weights), rates=rates, memory=memory)
+        return plan_of(source, self._task(source, weights), rates=rates, memory=memory)
 
     def _doubly(self, way: Plan, source: Source) -> bool:
         """Whether float32 rows are multiplied in float64: small variances are wanted."""
@@ -255,17 +259,16 @@ class PCA(MissingEstimator, BatchedAxes):
     def _spectrum(self, rows: CentredRows, way: Plan, components: int, share: float | None
                   ) -> Spectrum:
         """Find the axes as planned."""
-        prove = None if self.certificate is False else way.proof or (
-            self.certificate != "residual" and min(rows.count, rows.mean.size) <= PROOF)
+        task = self._task(rows.source)
+        prove = task.proving(way)
         if way.solver not in ITERATIVE:
             choose = None if share is None else partial(
                 fraction, total=rows.total, divisor=rows.divisor, share=share)
             return (qr_svd if way.solver == "svd" else lapack)(rows, components, choose, prove)
-        task = self._task(rows.source)
         with residual_bar(self.progress, way.solver) as callback:
             how = Iteration(self._generator(), way.solver, self._tolerance(rows.source), way.budget,
-                            self._earlier(rows.mean.size), callback, prove, task.oversamples,
-                            task.iterations)
+                            self._earlier(rows.mean.size), callback, prove,
+                            way.on == "rows" and way.proof, task.oversamples, task.iterations)
             return iterative(rows, components, how, read=way.on == "rows", share=share)
 
     def _generator(self) -> Generator:
@@ -311,7 +314,7 @@ class PCA(MissingEstimator, BatchedAxes):
 
         Parameters
         ----------
-        X : (n, d) array or `Source`; only its shape and dtype are looked at.
+        X : (n, d) array, sparse matrix or `Source`; no sums of its numbers are formed.
         sample_weight : (n,) array, optional
 
         Returns
@@ -331,7 +334,8 @@ class PCA(MissingEstimator, BatchedAxes):
         'lapack'
         """
         self._check_parameters()
-        source = open_rows(X) if is_opened(X) else as_source(X)
+        source = (SparseSource.of(X, owner="PCA") if self._takes_sparse and is_sparse(X)
+                  else open_rows(X) if is_opened(X) else as_source(X))
         size, features = source.shape
         weights = None if sample_weight is None else as_weights(sample_weight, size or 0)
         if size is not None:
@@ -347,7 +351,7 @@ class PCA(MissingEstimator, BatchedAxes):
             "n_oversamples": (whole(self.n_oversamples, 1), "an integer of at least 1"),
             "iterated_power": (self.iterated_power == "auto" or whole(self.iterated_power, 0),
                                "'auto' or an integer of at least 0"),
-            "certificate": (self.certificate in ("auto", True, False, "residual", "proof"),
+            "certificate": (self.certificate in CERTIFICATES,
                             "'auto', 'proof', 'residual', True or False"),
             "missing": (self.missing in (None, "em"), "None or 'em'"),
             "max_iter": (whole(self.max_iter, 1), "an integer of at least 1"),

@@ -22,7 +22,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from fastdr.kinds import KINDS, Model
+from fastdr.lsi_model import LSIModel
 from fastdr.models import LinearModel
+from fastdr.singular_model import SingularModel
 from fastdr.statistics import Moments
 from fastdr.validation import AnyArray
 
@@ -124,6 +126,15 @@ def load_axes(path: str | PathLike[str]) -> LinearModel:
     if not isinstance(model, LinearModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, which has no principal axes; "
                          "use fastdr.load in Python.")
+    return model
+
+
+def load_values(path: str | PathLike[str]) -> LinearModel | SingularModel | LSIModel:
+    """As `load`; raises ValueError if the model is not one of variances or singular values."""
+    model = load(path)
+    if not isinstance(model, LinearModel | SingularModel | LSIModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, which has no principal axes or "
+                         "singular values; use fastdr.load in Python.")
     return model
 
 

@@ -16,12 +16,14 @@ from fastdr.threads import get_num_threads, ordered_map
 from fastdr.validation import working_dtype
 
 ITERATIVE = ("lanczos", "power", "randomized")
+CERTIFICATES = ("auto", True, False, "residual", "proof")
 SMALL = 400  # order up to which LAPACK is the fastest
 DIVIDE = 2048  # order up to which LAPACK may take two squares of workspace
 PROOF = 3000  # order up to which a proof is made without being asked for
 PROOF_SHARE = 0.15  # of the other work that a proof may take beyond that order
 RACE = 0.6  # of LAPACK's time that an iteration may take before LAPACK takes over
-LARGEST_SCATTER = 8000  # order from which rows that are read in blocks are read again instead
+LARGEST_SCATTER = 8000  # order from which rows that are read in blocks are read again instead, and
+# up to which a matrix is formed for a proof alone
 CLEAR = 1.3  # how much faster rows must be than the scatter, which can be proved
 BASIS = 3  # longest Lanczos basis, in axes
 FEW = 0.15  # part of all axes up to which rows in chunks elsewhere are read again
@@ -87,8 +89,14 @@ class Task:
         guess = max(1, self.order // 50) if self.share else self.order
         return guess if self.components is None else self.components
 
+    def proving(self, way: Plan) -> bool | None:
+        """Return whether to prove if there is a matrix; None if no certificate is wanted."""
+        if self.certificate is False:
+            return None
+        return way.proof or (self.certificate != "residual" and self.order <= PROOF)
 
-class _Step(NamedTuple):
+
+class Step(NamedTuple):
     """Operations at some part of the peak rate, and bytes read meanwhile."""
 
     flops: float
@@ -96,10 +104,12 @@ class _Step(NamedTuple):
     bytes: float = 0.0
 
     def seconds(self, rates: Rates) -> float:
+        """Return how long it takes at such rates."""
         return max(self.flops / (self.part * rates.flops), self.bytes / rates.read)
 
-    def times(self, count: int) -> _Step:
-        return _Step(count * self.flops, self.part, count * self.bytes)
+    def times(self, count: int) -> Step:
+        """Return the same `count` times."""
+        return Step(count * self.flops, self.part, count * self.bytes)
 
 
 @dataclass(frozen=True)
@@ -159,6 +169,9 @@ def plan(task: Task, *, rates: Rates = NOMINAL, memory: int | None = None) -> Pl
     """
     ways = _ways(task, memory is not None)
     fitting = [way for way in ways if memory is None or way[0].peak_bytes <= memory]
+    if not fitting and task.certificate in (True, "proof"):
+        found = plan(replace(task, certificate="residual"), rates=rates, memory=memory)
+        return replace(found, reason=f"{found.reason}; no proof: its matrix does not fit")
     if not fitting:
         needs = ", ".join(f"{way.solver} on {way.on} {readable(way.peak_bytes)}"
                           for way, _ in ways)
@@ -172,14 +185,15 @@ def plan(task: Task, *, rates: Rates = NOMINAL, memory: int | None = None) -> Pl
                                         f"{readable(memory or 0)}")
         if all(way.solver != "lapack" for way, _ in fitting):
             chosen = replace(chosen, budget=math.inf)  # nothing could take over
-    return replace(chosen, seconds=_seconds(steps, rates))
+    return replace(chosen, seconds=seconds_of(steps, rates))
 
 
 def race(order: int, axes: int, dtype: Any = "f8", tol: float = 0.0) -> float:
     """Return the columns of a matrix that an iteration may take, 0 if LAPACK is the faster."""
     task = Task(None, order, dtype, axes, tol=tol)
-    budget = RACE * _seconds(_lapack(task), NOMINAL) / _column(task, "covariance").seconds(NOMINAL)
-    return budget if order > SMALL and _columns(task, "lanczos") <= budget else 0.0
+    column = column_of(task, "covariance").seconds(NOMINAL)
+    budget = RACE * seconds_of(lapack_steps(task), NOMINAL) / column
+    return budget if order > SMALL and columns_of(task, "lanczos") <= budget else 0.0
 
 
 def _instead(task: Task, memory: int) -> str:
@@ -193,7 +207,7 @@ def _instead(task: Task, memory: int) -> str:
     return f", or ask for at most {axes} axes" if axes else ""
 
 
-def _ways(task: Task, slow: bool = False) -> list[tuple[Plan, list[_Step]]]:
+def _ways(task: Task, slow: bool = False) -> list[tuple[Plan, list[Step]]]:
     """Return what the solver asked for allows, with or without iterations slower than LAPACK."""
     asked, side = task.solver, "gram" if task.wide else "covariance"
     shape = "fewer rows than features" if task.wide else "rows at least as many as features"
@@ -201,7 +215,7 @@ def _ways(task: Task, slow: bool = False) -> list[tuple[Plan, list[_Step]]]:
         return [_way(task, "svd", "rows", "as asked", _qr(task), 2)]
     if _stays(task):
         return [_in_place(task)]
-    whole = [*_square(task), *_lapack(task)]
+    whole = [*_square(task), *lapack_steps(task)]
     lapack = _way(task, "lapack", side, shape, whole, 1 + task.wide)
     if asked == "lapack":
         return [lapack]
@@ -221,9 +235,9 @@ def _ways(task: Task, slow: bool = False) -> list[tuple[Plan, list[_Step]]]:
         if on == "rows" and (not task.rereadable or task.share or not _worth_reading(task)):
             continue
         before = _square(task) if on == side else [_first(task)]
-        instead = _lapack(task) if on == side else whole
-        columns, step = _columns(task, method), _column(task, on)
-        budget = RACE * _seconds(instead, NOMINAL) / step.seconds(NOMINAL) if raced else math.inf
+        instead = lapack_steps(task) if on == side else whole
+        columns, step = columns_of(task, method), column_of(task, on)
+        budget = RACE * seconds_of(instead, NOMINAL) / step.seconds(NOMINAL) if raced else math.inf
         if columns > budget and not task.share and not slow:
             continue
         steps = [*before, step.times(columns)]
@@ -234,24 +248,36 @@ def _ways(task: Task, slow: bool = False) -> list[tuple[Plan, list[_Step]]]:
     return ways
 
 
-def _way(task: Task, solver: str, on: str, reason: str, steps: list[_Step], passes: int,
-         columns: int = 0, budget: float = math.inf) -> tuple[Plan, list[_Step]]:
+def _way(task: Task, solver: str, on: str, reason: str, steps: list[Step], passes: int,
+         columns: int = 0, budget: float = math.inf) -> tuple[Plan, list[Step]]:
     """Return a plan, and its steps with those of the proof."""
     order, axes, proof = task.order, task.axes, False
-    proving = [_Step(order**3 / 3 + 2 * order**2 * axes, 0.5)]
+    asked = task.certificate in (True, "proof")
+    proving = [Step(order**3 / 3 + 2 * order**2 * axes, 0.5)]
     if on != "rows" or solver == "svd":  # whose triangle makes the scatter again
         cheap = order <= PROOF or (
-            _seconds(proving, NOMINAL) <= PROOF_SHARE * _seconds(steps, NOMINAL))
-        proof = task.certificate in (True, "proof") or (task.certificate == "auto" and cheap)
+            seconds_of(proving, NOMINAL) <= PROOF_SHARE * seconds_of(steps, NOMINAL))
+        proof = asked or (task.certificate == "auto" and cheap)
+    elif asked and order <= LARGEST_SCATTER:
+        proof, proving = True, [*_square(task), *proving]
+    elif asked:
+        reason = f"{reason}; {unproved(order)}"
     steps = steps + proving * proof
     if on == "rows" and columns:
-        passes += math.ceil(columns / _block(task))
+        passes += math.ceil(columns / block_of(task)) + proof
     made = Plan(solver, on, reason, passes, columns, sum(step.flops for step in steps),
-                _memory(task, solver, on, proof), _seconds(steps, NOMINAL), proof, budget)
+                _memory(task, solver, on, proof), seconds_of(steps, NOMINAL), proof, budget)
     return made, steps
 
 
-def _seconds(steps: list[_Step], rates: Rates) -> float:
+def unproved(order: int) -> str:
+    """Say why there is no proof though one was asked for."""
+    return (f"no proof: a matrix of order {order}, more than {LARGEST_SCATTER}, is not formed "
+            "for it")
+
+
+def seconds_of(steps: list[Step], rates: Rates) -> float:
+    """Return how long some steps take together."""
     return sum(step.seconds(rates) for step in steps)
 
 
@@ -266,51 +292,51 @@ def _stays(task: Task) -> bool:
     return bool(few and 0 < task.elsewhere < task.features and task.solver != "lapack")
 
 
-def _in_place(task: Task) -> tuple[Plan, list[_Step]]:
+def _in_place(task: Task) -> tuple[Plan, list[Step]]:
     """Return the iteration on products that workers form with their chunks."""
     method = "lanczos" if task.share or task.solver == "auto" else task.solver
-    columns = _columns(task, method)
+    columns = columns_of(task, method)
     return _way(task, method, "rows", "iteration on products formed where the chunks are; a square "
                 f"of {task.features} features is too large to send", [
-                    _first(task), _column(task, "rows").times(columns)], 1, columns, math.inf)
+                    _first(task), column_of(task, "rows").times(columns)], 1, columns, math.inf)
 
 
 def _size(task: Task) -> float:
     return float(task.rows or task.features) * task.features
 
 
-def _first(task: Task) -> _Step:
+def _first(task: Task) -> Step:
     """Means and sums of squares: two reads."""
-    return _Step(6 * _size(task), 0.2, 2 * _size(task) * np.dtype(task.dtype).itemsize)
+    return Step(6 * _size(task), 0.2, 2 * _size(task) * np.dtype(task.dtype).itemsize)
 
 
-def _square(task: Task) -> list[_Step]:
+def _square(task: Task) -> list[Step]:
     """One triangle of the scatter or the Gram matrix."""
-    form = _Step(_size(task) * task.order, 1.1 if task.single else 0.55,
+    form = Step(_size(task) * task.order, 1.1 if task.single else 0.55,
                  _size(task) * np.dtype(task.dtype).itemsize)
     if not task.wide:
         return [form]
-    return [_first(task), form, _Step(2 * _size(task) * task.axes, 0.4)]
+    return [_first(task), form, Step(2 * _size(task) * task.axes, 0.4)]
 
 
-def _lapack(task: Task) -> list[_Step]:
+def lapack_steps(task: Task) -> list[Step]:
     """Tridiagonal form, half of it bound by memory; values; back to the vectors wanted."""
     axes = task.order if task.share else task.axes
-    return [_Step(4 / 3 * task.order**3 + 2.3 * task.order**2 * axes, 0.36)]
+    return [Step(4 / 3 * task.order**3 + 2.3 * task.order**2 * axes, 0.36)]
 
 
-def _qr(task: Task) -> list[_Step]:
+def _qr(task: Task) -> list[Step]:
     """QR of the rows or their transpose, and the SVD of the triangle."""
-    return [_first(task), _Step(2 * _size(task) * task.order, 0.25),
-            _Step(20.0 * task.order**3, 0.25)]
+    return [_first(task), Step(2 * _size(task) * task.order, 0.25),
+            Step(20.0 * task.order**3, 0.25)]
 
 
-def _block(task: Task) -> int:
+def block_of(task: Task) -> int:
     """Columns that are multiplied at a time."""
     return 16 if task.single else 8
 
 
-def _columns(task: Task, method: str) -> int:
+def columns_of(task: Task, method: str) -> int:
     """Columns that an iteration will about take: measured on spectra of moderate decay."""
     if method == "randomized":
         return (task.iterations + 2) * (task.axes + task.oversamples)
@@ -319,21 +345,21 @@ def _columns(task: Task, method: str) -> int:
     return min(math.ceil(lanczos), 2 * task.order) * (4 if method == "power" else 1)
 
 
-def _column(task: Task, on: str) -> _Step:
+def column_of(task: Task, on: str) -> Step:
     """One column of an iteration, and making it orthogonal to the others."""
-    order, basis = task.order, BASIS * task.axes + 10 * _block(task)
+    order, basis = task.order, BASIS * task.axes + 10 * block_of(task)
     against = 4.0 * basis * (order if on != "rows" else task.features)
     if on != "rows":
-        return _Step(2.0 * order**2 + against, 0.2, 8.0 * order**2 / _block(task))
+        return Step(2.0 * order**2 + against, 0.2, 8.0 * order**2 / block_of(task))
     part = 0.18 if task.weighted or not task.stored else 1.5 if task.single else 0.75
-    return _Step(4 * _size(task) + against * part / 0.2, part,
-                 _size(task) * np.dtype(task.dtype).itemsize / _block(task))
+    return Step(4 * _size(task) + against * part / 0.2, part,
+                 _size(task) * np.dtype(task.dtype).itemsize / block_of(task))
 
 
 def _memory(task: Task, solver: str, on: str, proof: bool) -> int:
     """Bytes beyond the data at the worst moment."""
     order, axes, features = task.order, task.axes, task.features
-    squares = 0.0 if on == "rows" else 1.0 + proof
+    squares = 1.0 + proof if on != "rows" or proof else 0.0
     if solver == "lapack":
         squares = 1 + max(3.0 if order <= DIVIDE else 1.0 + min(1.0, axes / order), proof)
     elif solver == "svd":
@@ -341,7 +367,7 @@ def _memory(task: Task, solver: str, on: str, proof: bool) -> int:
     vectors = 2.0 * axes * features + order * axes
     if solver in ITERATIVE:
         width = features if on == "rows" else order
-        basis = min(order, BASIS * axes + 10 * _block(task)) + 2 * _block(task)
+        basis = min(order, BASIS * axes + 10 * block_of(task)) + 2 * block_of(task)
         vectors += basis * width / (2 if task.single and on == "rows" else 1)
         vectors += 32.0 * 8 * width * (on == "rows")  # parts of a sum that threads make
     return int(8 * (squares * order**2 + vectors) + 3 * BLOCK_BYTES)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import qr, svd
 
 from fastdr.actions import OperatorAction
-from fastdr.centring import CentredRows, centred_rows
+from fastdr.centring import CentredRows, centred_rows, read_again
 from fastdr.certificate import Certificate, certificate, doubt_of
 from fastdr.eigen import SolverInfo
 from fastdr.lanczos import Callback
@@ -159,8 +159,7 @@ def _axes(rows: CentredRows, k: int, method: str, how: Iteration) -> Spectrum:
     shape = rows.source.shape
     way = plan(Task(shape[0], shape[1], rows.source.dtype, k, solver=method, tol=how.tol))
     if way.on == "covariance":
-        known = None if rows.estimated else np.ldexp(rows.mean, -rows.exponent)
-        rows = centred_rows(rows.source, mean=known, standardize=rows.scale is not None)
+        rows = read_again(rows)
     if way.solver == "lapack":
         return lapack(rows, k, prove=how.prove)
     return iterative(rows, k, replace(how, method=way.solver, budget=way.budget),

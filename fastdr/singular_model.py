@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastdr.certificate import Certificate, told_by
 from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import centred_product, reconstruct, reconstruction_error
 from fastdr.sparse import SparseSource, as_rows
@@ -64,6 +65,11 @@ class SingularModel(LinearlyMapped):
             raise ValueError("a part contains NaN or infinity; all entries must be finite.")
         for name, value in parts.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """Bounds on `singular_values`; None if the fit made none."""
+        return told_by(self.report)
 
     @property
     def linear_map(self) -> LinearMap:

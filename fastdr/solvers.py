@@ -22,7 +22,7 @@ from scipy.linalg import cholesky, eigh, qr, svd
 from scipy.linalg.lapack import dgejsv, dgeqrf, dsyevd, dtrcon
 
 from fastdr.bases import completed, null_axes
-from fastdr.centring import CentredRows, in_double, refined
+from fastdr.centring import CentredRows, read_again, refined
 from fastdr.certificate import EPS, Certificate, judged, slack
 from fastdr.tall import Square, Tall, back_project, gram_of, upright, upright_rows
 from fastdr.threads import calm_blas
@@ -112,7 +112,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
     tall, matrix = square or upright(rows)
     diagonal = np.diagonal(matrix).copy()
     most = rows.bound if choose else min(rows.bound, components)
-    known = _eigh(matrix, most, keep=prove is True)
+    known = eigh_of(matrix, most, keep=prove is True)
     values, vectors = known[0][:most], known[1][:most]
     count = choose(_padded(values, components)) if choose else components
     error = slack(tall.size) * float(values.max(initial=0.0))
@@ -124,7 +124,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
         if not tall.rereadable:
             axes = _from_sums(rows, matrix, diagonal, axes)
         elif rows.single:
-            better = lapack(in_double(rows), components, choose, prove)
+            better = lapack(read_again(rows, double=True), components, choose, prove)
             return replace(better, passes=better.passes + 1)
         else:
             _restore(matrix, diagonal)
@@ -203,7 +203,7 @@ def _padded(values: FloatArray, size: int) -> FloatArray:
     return np.concatenate([values[:size], np.zeros(max(0, size - values.size))])
 
 
-def _eigh(matrix: FloatArray, count: int, keep: bool = False) -> tuple[FloatArray, FloatArray]:
+def eigh_of(matrix: FloatArray, count: int, keep: bool = False) -> tuple[FloatArray, FloatArray]:
     """Return the `count` largest eigenvalues and one or all more, descending, and their unit rows.
 
     They are clipped at 0. The upper triangle of `matrix` may be destroyed unless it is to be
@@ -249,7 +249,7 @@ def _factored(tall: Tall, matrix: FloatArray, axes: Axes) -> Axes:
         return _svd_axes(_triangle(tall), "svd(R)", passes=1)
     vectors = axes.vectors
     if len(vectors) < tall.size:
-        vectors = _eigh(matrix, tall.size)[1]
+        vectors = eigh_of(matrix, tall.size)[1]
     if tall.null is not None:
         vectors = np.asarray(qr(np.vstack([tall.null, vectors]).T, mode="economic")[0].T[1:])
     for passes in (1, 2):

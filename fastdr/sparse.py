@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fastdr.sources import block_rows
-from fastdr.threads import ordered_map
+from fastdr.threads import ordered_map, ordered_sum
 from fastdr.validation import AnyArray, FloatArray, as_csr, as_matrix, is_sparse
 
 LINE = 64  # bytes of a row of a strip, as the kernels have it
@@ -24,6 +24,7 @@ PIECE = 1 << 20  # stored entries whose indices and values are converted at a ti
 SMALL = 1 << 16  # stored entries that stay on the calling thread
 PARTS = 16  # at most, where each part has a result of its own
 PER_PART = 32  # stored entries a column from which such a part is worth its memory
+FEW = 8  # columns an entry from which those that occur are taken out
 OFFSET = 16.0  # squared ratio of mean and deviation from which a full column is centred itself
 FAR = 460  # the same in float64, with room for sums
 Entries = tuple[AnyArray, AnyArray, AnyArray]
@@ -131,6 +132,12 @@ class SparseSource:
             yield slice(first, after), (indptr, indices, np.require(values, dtype, ["C", "A"]))
             first = after
 
+    def sum_of_parts(self, parts: int, work: Callable[[int, int], AnyArray]) -> AnyArray:
+        """Return the sum of the arrays `work(first, last)` of all parts, added in order."""
+        edges = self.edges(parts)
+        total: AnyArray = ordered_sum(lambda part: work(edges[part], edges[part + 1]), parts)
+        return total
+
     def mapped(self, parts: int, work: Callable[[int, int], Any]) -> list[Any]:
         """Return `work(first, last)` of each part, in order, on all threads."""
         edges = self.edges(parts)
@@ -138,9 +145,7 @@ class SparseSource:
 
     def parts(self, width: int = LINE // 8) -> int:
         """Return into how many parts to cut when each has a result (features, `width`)."""
-        if self.stored < SMALL:
-            return 1
-        return min(PARTS, max(2, self.stored * (LINE // 8) // (PER_PART * width * self.features)))
+        return part_count(self.stored, self.features, width)
 
     def _refuse(self, start: int) -> None:
         bad = ~np.isfinite(self.values[start:start + PIECE])
@@ -151,6 +156,13 @@ class SparseSource:
         kind = "NaN" if np.isnan(self.values[entry]) else "infinity"
         raise ValueError(f"Input X contains {kind} at row {row}, column {column}{label}. Remove "
                          "or impute such values first.")
+
+
+def part_count(stored: int, features: int, width: int = LINE // 8) -> int:
+    """Return into how many parts to cut entries when each has a result (features, `width`)."""
+    if stored < SMALL:
+        return 1
+    return min(PARTS, max(2, stored * (LINE // 8) // (PER_PART * width * features)))
 
 
 def as_rows(X: Any, name: str = "X", *, owner: str | None = None) -> AnyArray | SparseSource:
@@ -338,6 +350,11 @@ def sparse_product(rows: SparseSource, factor: AnyArray, offset: FloatArray | No
     """
     from fastdr._jit_sparse import add_product
 
+    if rows.stored < rows.features // FEW:  # the others would be copied for nothing
+        columns, places = np.unique(rows.indices[:rows.stored], return_inverse=True)
+        factor = factor[columns]
+        rows = SparseSource(rows.indptr, places, rows.values, len(columns),
+                            exponent=rows.exponent)
     result = np.empty((len(rows), factor.shape[1]), factor.dtype) if out is None else out
     cut, width = strips(factor), LINE // factor.dtype.itemsize
 
@@ -377,38 +394,3 @@ def sparse_adjoint(rows: SparseSource, factor: AnyArray, shift: FloatArray | Non
         for out in rows.mapped(rows.parts(), part):
             target += out[:, :target.shape[1]]
     return result
-
-
-def sparse_gram(rows: SparseSource, moments: SparseMoments, scale: FloatArray | None = None,
-                weights: FloatArray | None = None) -> FloatArray:
-    """Return the scatter B'W B of `SparseAction`, (d, d) float64, from the outer products of rows.
-
-    O(sum of squares of the entries a row); for few features and sparse rows.
-    """
-    from fastdr._jit_sparse import add_gram
-
-    given = np.empty(0) if weights is None else weights
-
-    def part(first: int, last: int) -> FloatArray:
-        out = np.zeros((rows.features, rows.features))
-        for which, entries in rows.pieces(first, last, np.float64, moments.shift,
-                                          moments.exponent):
-            add_gram(*entries, given[which], out)
-        return out
-
-    parts = rows.mapped(rows.parts(rows.features), part)
-    total: FloatArray = parts[0]
-    for more in parts[1:]:
-        total += more
-    total += np.triu(total, 1).T
-    average = moments.average
-    if moments.shift is not None:  # known to eps shift only, which may be more than it is
-        ones = np.ones(len(rows)) if weights is None else weights
-        sums = sparse_adjoint(rows, ones[:, None], moments.shift, moments.exponent)
-        average = sums[:, 0] / moments.weight
-    both = np.outer(average - 0.5 * moments.rest, moments.weight * moments.rest)
-    total -= both + both.T
-    if scale is not None:
-        total /= scale
-        total /= scale[:, None]
-    return total

@@ -8,152 +8,177 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from scipy.linalg import eigh
 
 from fastdr.actions import Action, MatrixAction
 from fastdr.bases import completed
 from fastdr.centring import CentredRows
-from fastdr.certificate import EPS, slack
+from fastdr.certificate import EPS, Certificate, slack
 from fastdr.dimension import fraction
 from fastdr.lanczos import Callback, Ritz
-from fastdr.plan import SMALL
-from fastdr.solvers import Spectrum
-from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_gram, sparse_moments
-from fastdr.topk import SINGLE_TOL, Iteration, sharp, unscaled
+from fastdr.plan import Plan
+from fastdr.solvers import Spectrum, eigh_of
+from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_moments
+from fastdr.sparse_scatter import sparse_gram, sparse_images, sparse_outer_gram
+from fastdr.topk import SINGLE_TOL, TOL, Iteration, sharp, told_of, unscaled
 from fastdr.validation import FloatArray, check_square, working_dtype
 
-LARGE = 2000  # features up to which the scatter may be the faster; it is up to SMALL
 FIRST = 16  # axes to seek first for a share of the variance
-MANY = 20  # one axis for so many features is work for LAPACK
 SINGLE_EXPONENT = 40  # of data whose squares are well inside float32
 SINGLE_OFFSET = 100.0  # squares of the means relative to those about them that float32 bears
 
 
-@dataclass(frozen=True)
-class SparseAxes:
-    """Axes of sparse rows, and how they were found.
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Sparse rows as they are centred and scaled in the products.
 
-    ``spectrum`` in the units of the moments; ``columns`` that were multiplied; ``residual``
-    largest, relative to the largest value; ``converged`` whether it is within the tolerance.
+    ``told`` are the moments of the rows, with the same ``weights``: what is centred at is their
+    mean, and with `told.uncentred` the axes are singular vectors. Columns are divided by
+    ``scale``, such as `told.scale`.
     """
 
+    rows: SparseSource
+    told: SparseMoments
+    scale: FloatArray | None = None
+    weights: FloatArray | None = None
+
+    @property
+    def bound(self) -> int:
+        """The rank cannot exceed this."""
+        return min(int(np.count_nonzero(self.told.squares)),
+                   self.told.count - self.told.estimated)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The rows, their moments, the scale and the weights."""
+        return self.rows, self.told, self.scale, self.weights
+
+    @property
+    def total(self) -> float:
+        """Trace of the scatter."""
+        return SparseAction(*self.parts).trace
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Eigenpairs, the Spectrum that they make, the scatter if it was formed, and its rounding."""
+
+    pairs: Ritz
     spectrum: Spectrum
-    columns: int = 0
-    residual: float = 0.0
-    converged: bool = True
+    matrix: FloatArray | None
+    error: float
 
 
-def sparse_axes(rows: SparseSource, told: SparseMoments, components: int, *, rng: Generator,
-                scale: FloatArray | None = None, weights: FloatArray | None = None,
-                method: str = "auto", tol: float = 0.0, start: FloatArray | None = None,
-                callback: Callback | None = None) -> SparseAxes:
-    """Return `components` principal axes of rows that are centred and scaled in the products.
-
-    `told` are the moments of the rows, with the same `weights`: what is centred at is their mean,
-    and with `told.uncentred` the axes are singular vectors. Columns are divided by `scale`, such
-    as `told.scale`. `tol` 0 means 1e-10, 1e-5 in float32, and sharper if the smallest wanted
-    value needs it. `method` "lanczos" reads the stored entries once for 8 columns, 16 in float32;
-    "lapack" forms the scatter; "auto" does so up to 400 features, or 2000 if rows are sparse
-    enough.
-    """
-    action = SparseAction(rows, told, scale, weights)
-    bound = min(int(np.count_nonzero(told.squares)), told.count - told.estimated)
-    most = max(0, min(components, bound))
-    if most and (method == "lapack" or (method == "auto" and _scatter_pays(rows, most))):
-        check_square(rows.features, "Use the method 'lanczos'.")
-        found = _from_scatter(sparse_gram(rows, told, scale, weights), most, method == "lapack")
-        told_method = "eig(scatter)"
-    else:
-        if _single(rows, told) and not 0 < tol < SINGLE_TOL:
-            action.dtype = np.dtype(np.float32)
-        found = iterated(action, most, tol, rng, start, callback)
-        told_method = "lanczos(rows)"
-    spectrum = as_spectrum(found, action.trace, components, bound, told.count, told_method)
-    return SparseAxes(replace(spectrum, passes=max(1, action.passes)), action.columns,
-                      float(found.residuals.max(initial=0.0)) / (found.scale or 1.0),
-                      found.converged)
-
-
-def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatArray | None,
-                   standardize: bool) -> tuple[SparseMoments, CentredRows]:
-    """Read sparse rows once for their moments; return these, and what a first pass says."""
-    told = sparse_moments(rows, weights, mean)
-    return told, CentredRows(
-        rows, weights, told.mean, told.squares, None, told.scale if standardize else None,
-        told.count, told.weight, told.divisor, len(rows) < rows.features, False, told.exponent)
-
-
-def spectrum_of(told: SparseMoments, centred: CentredRows, components: int,
+def sparse_axes(given: SparseRows, components: int, way: Plan, *, certify: bool = True,
                 share: float | None = None, **how: Any) -> Spectrum:
-    """Return axes of rows that `centred_sparse` read; `how` as for `sparse_axes`.
+    """Return `components` principal axes of sparse rows, or as few as exceed a `share`.
 
-    If their `share` of the variance is given instead of their number, twice as many are sought
-    until it is reached, so the fewest are found without a full decomposition.
+    `way` is what `sparse_plan` chose; `how` as for `_axes`. To exceed a share of the variance
+    twice as many axes are sought until they do, so the fewest are found without a full
+    decomposition. `certify` adds a certificate, with a proof if that is planned.
     """
-    rows, total = centred.source, centred.total
-    assert isinstance(rows, SparseSource)
+    total = given.total
     count = components if share is None else min(FIRST, components)
     while True:
-        found = sparse_axes(rows, told, count, scale=centred.scale, weights=centred.weights, **how)
+        found = _axes(given, count, way, certify, **how)
         values = found.spectrum.values
         if share is None or count == components or values.sum() > share * total:
             break
         count, how = min(2 * count, components), how | {"start": found.spectrum.vectors}
-    solver = "lanczos" if found.columns else "lapack"
-    spectrum = replace(_certain(found.spectrum), solver=solver, columns=found.columns,
-                       residual=found.residual if found.columns else None,
-                       converged=found.converged)
+    spectrum = found.spectrum
+    if certify and len(found.pairs.values):
+        told = _certified(given, found, way.proof)
+        spectrum = replace(spectrum, certificate=told.padded(count, found.error))
     if share is None:
         return spectrum
-    return spectrum.first(fraction(spectrum.values, total, centred.divisor, share))
+    return spectrum.first(fraction(spectrum.values, total, given.told.divisor, share))
 
 
-def _certain(found: Spectrum) -> Spectrum:
+def _axes(given: SparseRows, components: int, way: Plan, certify: bool, *, rng: Generator,
+          tol: float = 0.0, start: FloatArray | None = None, callback: Callback | None = None
+          ) -> _Found:
+    """Return axes from the scatter, or by products with the rows.
+
+    `tol` 0 means 1e-10, 1e-5 in float32, and sharper if the smallest wanted value needs it.
+    """
+    rows, told, matrix = given.rows, given.told, None
+    action: Action = SparseAction(*given.parts)
+    most, passes, proving = max(0, min(components, given.bound)), 1, 0
+    if most and way.on == "covariance":
+        check_square(rows.features, "Use the method 'lanczos'.")
+        matrix = sparse_gram(*given.parts)
+        action = MatrixAction(matrix, matrix.dtype, math.frexp(given.total)[1])
+    elif _single(rows, told) and not 0 < tol < SINGLE_TOL:
+        action.dtype = np.dtype(np.float32)
+    if matrix is not None and way.solver == "lapack":
+        pairs = _decomposed(matrix, most, certify)
+    else:
+        pairs = _iterated(action, most, tol, rng, start, callback)
+    if isinstance(action, SparseAction):
+        passes, proving = max(1, action.passes), int(way.proof)
+    offset = told.rest if given.scale is None else told.rest / given.scale
+    summed = max(rows.features, len(rows))
+    error = slack(summed) * (pairs.scale + told.weight * float(offset @ offset))
+    columns = action.columns
+    method = "lanczos" if columns else "eig"
+    where = "rows" if matrix is None else "scatter"
+    spectrum = replace(
+        _spectrum(pairs, components, given), method=f"{method}({where})", passes=passes + proving,
+        columns=columns, solver="lanczos" if columns else "lapack", converged=pairs.converged,
+        residual=float(pairs.residuals.max()) / (pairs.scale or 1.0) if columns else None)
+    return _Found(pairs, spectrum, matrix, error)
+
+
+def _certified(given: SparseRows, found: _Found, prove: bool) -> Certificate:
+    """Return the certificate; for a proof the smaller Gram matrix is formed if there is none."""
+    matrix, vectors, rows = found.matrix, found.pairs.vectors, given.rows
+    if matrix is None and prove:
+        if len(rows) < rows.features:
+            matrix = sparse_outer_gram(*given.parts)
+            vectors = sparse_images(vectors, *given.parts).T
+        else:
+            matrix = sparse_gram(*given.parts)
+    return told_of(matrix, vectors, found.pairs, found.error, prove)
+
+
+def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatArray | None,
+                   standardize: bool) -> tuple[SparseRows, CentredRows]:
+    """Read sparse rows once for their moments; return these, and what a first pass says."""
+    told = sparse_moments(rows, weights, mean)
+    scale = told.scale if standardize else None
+    return SparseRows(rows, told, scale, weights), CentredRows(
+        rows, weights, told.mean, told.squares, None, scale, told.count, told.weight, told.divisor,
+        len(rows) < rows.features, False, told.exponent)
+
+
+def certain(found: Spectrum) -> Spectrum:
     """Count values that rounding of the scatter alone may have made as 0."""
     real = int(np.count_nonzero(found.values > found.error))
     if real >= found.rank:
         return found
-    values = np.where(np.arange(len(found.values)) < real, found.values, 0.0)
-    return replace(found, values=values, rank=real,
-                   vectors=completed(found.vectors[:real], len(values)))
+    count, told = len(found.values), found.certificate
+    values = np.where(np.arange(count) < real, found.values, 0.0)
+    return replace(found, values=values, rank=real, vectors=completed(found.vectors[:real], count),
+                   certificate=None if told is None else replace(
+                       told, lower=np.where(values > 0, told.lower, 0.0)))
 
 
-def as_spectrum(found: Ritz, trace: float, components: int, bound: int, count: int, method: str
-                ) -> Spectrum:
-    """Complete eigenpairs of a scatter of `count` rows, whose rank is at most `bound`."""
+def _spectrum(found: Ritz, components: int, given: SparseRows) -> Spectrum:
+    """Complete eigenpairs of a scatter, whose rank is bounded."""
     values, features = np.maximum(found.values, 0.0), found.vectors.shape[1]
-    cut = max(count, features) * EPS * math.sqrt(values.max(initial=0.0))
+    cut = max(given.told.count, features) * EPS * math.sqrt(values.max(initial=0.0))
     rank = int(np.count_nonzero(np.sqrt(values) > cut))
-    left = max(0.0, trace - float(values.sum())) if len(values) < bound else 0.0
+    left = max(0.0, given.total - float(values.sum())) if len(values) < given.bound else 0.0
     return Spectrum(np.concatenate([values, np.zeros(components - len(values))]),
-                    completed(found.vectors, components), left, trace,
-                    slack(features) * found.scale, rank, method, 1)
+                    completed(found.vectors, components), left, given.total,
+                    slack(features) * found.scale, rank, "", 1)
 
 
-def _scatter_pays(rows: SparseSource, count: int) -> bool:
-    """Whether outer products of the rows cost less than the columns of an iteration."""
-    if rows.features <= SMALL:
-        return True
-    if rows.features > LARGE or len(rows) < rows.features:
-        return False
-    columns = 6 * (count + 10)
-    products = float((np.diff(rows.indptr).astype(np.float64)**2).sum())
-    return products + 4.0 * rows.features**3 / 3 < 4.0 * columns * rows.stored
-
-
-def _from_scatter(matrix: FloatArray, count: int, whole: bool) -> Ritz:
-    """Return the largest eigenpairs of a scatter: by LAPACK if small, if many, or if `whole`."""
-    size = len(matrix)
-    if not whole and size > SMALL and count <= size // MANY:
-        exponent = math.frexp(float(np.trace(matrix)))[1]
-        action = MatrixAction(matrix, matrix.dtype, exponent)
-        return iterated(action, count, 0.0, np.random.default_rng(0), None, None)
-    part = None if size <= SMALL else (size - count, size - 1)
-    values, vectors = eigh(matrix, subset_by_index=part, driver="evr" if part else "evd",
-                           check_finite=False, overwrite_a=True)
-    last = -count - 1
-    return Ritz(values[:last:-1], np.ascontiguousarray(vectors.T[:last:-1]), np.zeros(count), 0.0,
-                -math.inf, float(values[-1]), True, 0, 0)
+def _decomposed(matrix: FloatArray, count: int, keep: bool) -> Ritz:
+    """Return the largest eigenpairs of a scatter by LAPACK."""
+    values, vectors = eigh_of(matrix, count, keep=keep)
+    following = float(values[count]) if len(values) > count else -math.inf
+    return Ritz(values[:count], vectors[:count], np.zeros(count), 0.0, following,
+                float(values[0]), True, 0, 0)
 
 
 def _single(rows: SparseSource, told: SparseMoments) -> bool:
@@ -164,11 +189,11 @@ def _single(rows: SparseSource, told: SparseMoments) -> bool:
                 and offset <= SINGLE_OFFSET * float(told.squares.sum()))
 
 
-def iterated(action: Action, count: int, tol: float, rng: Generator, start: FloatArray | None,
-             callback: Callback | None) -> Ritz:
+def _iterated(action: Action, count: int, tol: float, rng: Generator, start: FloatArray | None,
+              callback: Callback | None) -> Ritz:
     """Return `count` eigenpairs, times 2**exponent of the action, by Lanczos; see `sharp`."""
     if not count:
         return Ritz(np.zeros(0), np.zeros((0, action.size)), np.zeros(0), 0.0, -math.inf, 0.0,
                     True, 0, 0)
-    how = Iteration(rng, tol=tol, callback=callback)
+    how = Iteration(rng, tol=tol, callback=callback, reach=TOL[4])  # sums of many rows round
     return unscaled(sharp(action, count, how, start), action.exponent)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from fastdr.sources import BlockSource
-from fastdr.sparse import SparseSource, sparse_gram, sparse_moments
+from fastdr.sparse import SparseSource, sparse_moments
+from fastdr.sparse_scatter import sparse_gram
 from fastdr.statistics import Moments
 from fastdr.validation import AnyArray, FloatArray, as_csr
 

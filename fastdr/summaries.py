@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from fastdr.certificate import Certificate
+from fastdr.lsi_model import LSIModel
 from fastdr.models import LinearModel
 from fastdr.operators import reconstruction_error
+from fastdr.singular_model import SingularModel
 from fastdr.validation import AnyArray
 
 
@@ -78,3 +80,39 @@ def facts_of(model: LinearModel) -> dict[str, Any]:
         "left_out": left_out, "noise_variance": noise,
         "variances": variances, "ratios": ratios(model).tolist(),
     } | {name: value for name, value in known.items() if value is not None}
+
+
+def singular_table(model: SingularModel | LSIModel, limit: int) -> str:
+    """Return the first singular values, how far each may be off, their shares of the squares."""
+    told, values = model.certificate, model.singular_values
+    shares = (values / (model.report.get("frobenius_norm") or 1.0))**2
+    kept = np.cumsum(shares)
+    known = told is not None
+    bounds = [""] * len(values)
+    if told is not None and told.proved:
+        away = np.maximum(told.upper - values, values - told.lower)
+        bounds = [f"{1.05 * bound:.1e}" for bound in away]
+    elif told is not None:
+        bounds = [f"{bound:.1e}" for bound in told.residuals]
+    rows = [[str(index + 1), f"{values[index]:.8g}", bounds[index],
+             f"{100 * shares[index]:.2f} %", f"{100 * kept[index]:.2f} %"]
+            for index in range(min(limit, len(values)))]
+    head = "certified +/-" if told is not None and told.proved else "residual" if known else ""
+    text = text_table(["component", "singular value", head, "of squares", "cumulative"], rows)
+    more = len(values) - limit
+    return text if more <= 0 else f"{text}\n{'...':>9}  ({more} more)"
+
+
+def singular_facts(model: SingularModel | LSIModel) -> dict[str, Any]:
+    """Return what is known of a decomposition that is not centred as plain values."""
+    told, report = model.certificate, model.report
+    rows = len(model.documents) if isinstance(model, LSIModel) else model.count
+    known: dict[str, Any] = {
+        "kind": type(model).__name__, "rows": rows, "features": model.components.shape[1],
+        "components": len(model.components), "dtype": str(model.components.dtype),
+        "singular_values": model.singular_values.tolist()}
+    if isinstance(model, LSIModel):
+        known |= {"weighting": str(model.weighting), "bound": model.bound}
+    known |= {name: report[name] for name in ("frobenius_norm", "solver", "method", "reason")
+              if name in report}
+    return known if told is None else known | {"certificate": told.as_dict()}

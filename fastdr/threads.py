@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -247,3 +247,28 @@ def ordered_map(function: Callable[[int], Result], count: int) -> list[Result]:
     if errors:
         raise errors[min(errors)]
     return results
+
+
+def ordered_sum(function: Callable[[int], Any], count: int) -> Any:
+    """Return ``function(0) + … + function(count - 1)``, arrays that are added in this order.
+
+    As `ordered_map`, but each is added as soon as those before it are, so few are held at a time.
+    """
+    waiting: dict[int, Any] = {}
+    lock, total, done = threading.Lock(), None, 0
+
+    def add(index: int) -> None:
+        nonlocal total, done
+        part = function(index)
+        with lock:
+            waiting[index] = part
+            while done in waiting:
+                part = waiting.pop(done)
+                if total is None:
+                    total = part
+                else:
+                    total += part
+                done += 1
+
+    ordered_map(add, count)
+    return total

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fastdr.actions import Action, MatrixAction
-from fastdr.centring import CentredRows, centred_rows, in_double
+from fastdr.centring import CentredRows, read_again
 from fastdr.certificate import Certificate, certificate, doubt_of, proved, slack
 from fastdr.dimension import fraction
-from fastdr.lanczos import Callback, Ritz, lanczos, rounding
+from fastdr.lanczos import BLOCK, Callback, Ritz, joint_norm, lanczos, rayleigh_ritz, rounding
 from fastdr.operators import gram_apply
 from fastdr.power import power, randomized
 from fastdr.solvers import (
@@ -29,7 +29,7 @@ from fastdr.solvers import (
 )
 from fastdr.sources import ArraySource
 from fastdr.sparse import OFFSET, SparseAction, SparseMoments, SparseSource
-from fastdr.tall import Square, upright
+from fastdr.tall import Square, Tall, upright
 from fastdr.validation import AnyArray, FloatArray
 
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
@@ -89,7 +89,8 @@ def _images(given: AnyArray, apart: bool, data: CentredRows) -> AnyArray:
         action.exponent = 0  # which `given` has been divided by
         return action(given)
     if isinstance(data.source, ArraySource) and data.weights is None and not data.exponent:
-        return gram_apply(data.source.array, given.T, data.mean, data.scale, apart=apart).T
+        mean = data.mean if data.mean.any() else None
+        return gram_apply(data.source.array, given.T, mean, data.scale, apart=apart).T
     varying = data.squares > 0
     inner = given[:, varying].astype(np.float64)
     total = np.zeros_like(inner)
@@ -116,8 +117,10 @@ class Iteration:
 
     ``method`` "lanczos", "power" or "randomized"; ``tol`` largest residual relative to the
     largest eigenvalue, 0 for the default; ``budget`` columns after which LAPACK takes over,
-    infinite if it shall not; ``start`` (j, d) rows to begin with; ``prove`` as for `lapack`;
-    ``oversamples`` and ``steps`` of the randomized method.
+    infinite if it shall not; ``start`` (j, d) rows to begin with; ``prove`` as for `lapack`,
+    where an iteration on rows proves only if it shall ``form`` a matrix of squares for that;
+    ``oversamples`` and ``steps`` of the randomized method; ``reach`` is the residual that float32
+    arithmetic is trusted to get to.
     """
 
     rng: Generator
@@ -127,8 +130,10 @@ class Iteration:
     start: FloatArray | None = None
     callback: Callback | None = None
     prove: bool | None = None
+    form: bool = False
     oversamples: int = 10
     steps: int = 7
+    reach: float = SINGLE_TOL
 
     def solve(self, action: Action, count: int, tol: float, start: FloatArray | None) -> Ritz:
         """Return `count` eigenpairs."""
@@ -140,7 +145,13 @@ class Iteration:
         if self.budget == math.inf:
             most = MAX_COLUMNS[self.method] * (count + 8)
         method = power if self.method == "power" else lanczos
-        return method(action, count, tol=tol, rng=self.rng, start=start, budget=most,
+        found = method(action, count, tol=tol, rng=self.rng, start=start, budget=most,
+                       callback=self.callback)
+        left = most - found.columns - count - 2 * BLOCK[4]
+        if found.converged or action.dtype.itemsize == 8 or left <= 0:
+            return found
+        action.dtype = np.dtype(np.float64)  # for what rounding in float32 kept from converging
+        return method(action, count, tol=tol, rng=self.rng, start=found.vectors, budget=left,
                       callback=self.callback)
 
 
@@ -177,8 +188,8 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
     elsewhere = 0 < getattr(rows.source, "most", 0) < action.size  # too wide for a scatter
     uncertain = found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL)
     if uncertain and rows.single and rows.source.rereadable:
-        better = iterative(in_double(rows, matrix is not None), components, how, read=read,
-                           share=share)
+        again = read_again(rows, scatter=matrix is not None, double=True)
+        better = iterative(again, components, how, read=read, share=share)
         return replace(better, passes=better.passes + 1)
     if uncertain and elsewhere:
         found = replace(found, values=np.where(found.values > error, found.values, 0.0))
@@ -190,10 +201,11 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
     doubt = error + float(found.residuals.max())
     if share is not None and not _settled(found.values, count, share * rows.total, doubt):
         return exactly("the share lies within rounding of that of some number of axes")
-    told = None if how.prove is None else _told(matrix, found, error, how.prove).first(count)
+    told = None if how.prove is None else _told(rows, matrix, found, error, how).first(count)
     where = "rows" if matrix is None else "gram" if rows.wide else "covariance"
+    formed = bool(how.form and how.prove)
     axes = Axes(found.values, found.vectors, f"{how.method}({where})", error,
-                action.passes if isinstance(action, RowsAction) else 0)
+                action.passes + formed if isinstance(action, RowsAction) else 0)
     return replace(finish(rows, tall, axes, count, told), solver=how.method,
                    columns=action.columns, converged=found.converged,
                    residual=float(found.residuals.max()) / found.scale)
@@ -204,9 +216,7 @@ def _exactly(rows: CentredRows, components: int, choose: Choice | None, prove: b
     """Return the axes by LAPACK, from the scatter if it was formed, else after forming it."""
     if square is not None or rows.wide:
         return replace(lapack(rows, components, choose, prove, square), reason=reason)
-    again = centred_rows(rows.source, rows.weights, mean=None if rows.estimated else
-                         np.ldexp(rows.mean, -rows.exponent), standardize=rows.scale is not None)
-    found = lapack(again, components, choose, prove)
+    found = lapack(read_again(rows), components, choose, prove)
     return replace(found, passes=found.passes + 1, reason=reason)
 
 
@@ -247,7 +257,7 @@ def sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) 
     worst = float(found.residuals.max()) / found.scale
     if how.tol or not found.converged or worst <= sharper:
         return found
-    if item == 4 and sharper < SINGLE_TOL:
+    if item == 4 and sharper < how.reach:
         action.dtype = np.dtype(np.float64)
     return how.solve(action, count, sharper, found.vectors)
 
@@ -275,10 +285,49 @@ def _settled(values: FloatArray, count: int, target: float, doubt: float) -> boo
     return bool(less + count * doubt < target < sums[count - 1] - count * doubt)
 
 
-def _told(matrix: FloatArray | None, found: Ritz, error: float, prove: bool) -> Certificate:
-    """Return the certificate, with a proof if there is a matrix and it is asked for."""
-    if matrix is not None and prove:
+def told_of(matrix: FloatArray | None, vectors: FloatArray, found: Ritz, error: float, prove: bool
+            ) -> Certificate:
+    """Return the certificate of eigenpairs from a matrix that has their eigenvalues.
+
+    `matrix` is A'A or AA' to `error` in norm, or None if there is neither, and then nothing is
+    proved; `vectors` are those of its own side, as well as they are known.
+    """
+    if matrix is None:
+        doubt = doubt_of(found.vectors.shape[1], found.scale) + error
+        return certificate(found.values, found.residuals, found.spread, doubt, None, "none")
+    vectors = np.ascontiguousarray(np.linalg.qr(vectors.T)[0].T)
+    values, vectors, moved = rayleigh_ritz(MatrixAction(matrix, matrix.dtype), vectors)
+    moved -= values[:, None] * vectors
+    residuals, spread = np.linalg.norm(moved, axis=1), joint_norm(moved)
+    if prove:
+        told = proved(matrix, values, vectors, residuals, spread, found.next, error,
+                      definite=True)
+    else:
+        doubt = doubt_of(len(matrix), found.scale) + error
+        told = certificate(values, residuals, spread, doubt, None, "none")
+    return replace(told, residuals=told.residuals + np.abs(values - found.values)).around(
+        found.values)
+
+
+def _told(rows: CentredRows, matrix: FloatArray | None, found: Ritz, error: float, how: Iteration
+          ) -> Certificate:
+    """Return the certificate, with a proof if it is asked for and there is or shall be a matrix."""
+    if matrix is None and how.prove and how.form:
+        rows = read_again(rows, double=True)
+        tall, matrix = upright(rows)
+        vectors = _left(tall, found.vectors) if rows.wide else found.vectors[:, rows.squares > 0]
+        error = slack(len(matrix)) * found.scale
+        return told_of(matrix, vectors, found, error, prove=True)
+    if matrix is not None and how.prove:
         return proved(matrix, found.values, found.vectors, found.residuals, found.spread,
                       found.next, error, definite=True)
-    doubt = doubt_of(found.vectors.shape[1], found.scale) + error
-    return certificate(found.values, found.residuals, found.spread, doubt, None, "none")
+    return told_of(None, found.vectors, found, error, prove=False)
+
+
+def _left(tall: Tall, vectors: FloatArray) -> FloatArray:
+    """Return the images A V', (k, n), of axes of the features."""
+    images, start = np.zeros((len(vectors), tall.size)), 0
+    for block in tall.blocks():
+        images += vectors[:, start:start + len(block)] @ block
+        start += len(block)
+    return images

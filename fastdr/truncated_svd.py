@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from typing import Any, Self
@@ -16,20 +16,21 @@ from numpy.random import Generator, RandomState
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from fastdr.actions import OperatorAction
-from fastdr.centring import CentredRows, centred_rows
-from fastdr.estimator import LinearEstimator, Report
+from fastdr.centring import centred_rows
+from fastdr.certificate import Certificate
+from fastdr.estimator import LinearEstimator, Report, warn_unproved
 from fastdr.models import fix_signs
-from fastdr.operators import gram_apply, project
-from fastdr.plan import SMALL
+from fastdr.operators import project
+from fastdr.plan import CERTIFICATES, Plan, Task
 from fastdr.singular_model import SingularModel
-from fastdr.solvers import RTOL, lapack, qr_svd
+from fastdr.solvers import RTOL, Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, block_rows
 from fastdr.sparse import SparseSource, sparse_moments, sparse_product
-from fastdr.sparse_axes import MANY, SparseAxes, as_spectrum, iterated, sparse_axes
+from fastdr.sparse_axes import SparseRows, sparse_axes
+from fastdr.sparse_plan import plan_of
 from fastdr.statistics import Moments
 from fastdr.threads import blas_limit
-from fastdr.topk import SINGLE_TOL, RowsAction
+from fastdr.topk import Iteration, iterative
 from fastdr.validation import AnyArray, FloatArray, check_values, whole, working_dtype
 
 ALGORITHMS = ("auto", "lanczos", "lapack", "arpack", "randomized")
@@ -56,6 +57,11 @@ class TruncatedSVD(LinearEstimator):
     tol : float, default 0
         Largest residual of a squared singular value, relative to the largest; 0 means 1e-10,
         1e-5 for float32 rows, and less where the smallest wanted value needs it.
+    certificate : {"auto", "proof", "residual", True, False}, default "auto"
+        "proof" (or True) proves by a Cholesky factorisation that no larger singular value was
+        missed, and bounds each; the smaller Gram matrix is formed for it if need be, up to order
+        8000; beyond that a warning says so. "residual" only measures; "auto" proves where that
+        takes little of the time.
 
     Attributes
     ----------
@@ -69,6 +75,7 @@ class TruncatedSVD(LinearEstimator):
         of all entries; these descend.
     n_features_in_ : int
     feature_names_in_ : (d,) array of str, for frames only.
+    certificate_ : Certificate or None, bounds on the singular values.
     report_ : dict that prints as a table: what the fit did, and its residual.
     model_ : SingularModel, the frozen fitted state.
 
@@ -97,7 +104,8 @@ class TruncatedSVD(LinearEstimator):
 
     def __init__(self, n_components: int = 2, *, algorithm: str = "auto", n_iter: int = 5,
                  n_oversamples: int = 10, power_iteration_normalizer: str = "auto",
-                 random_state: int | RandomState | None = None, tol: float = 0.0) -> None:
+                 random_state: int | RandomState | None = None, tol: float = 0.0,
+                 certificate: bool | str = "auto") -> None:
         self.n_components = n_components
         self.algorithm = algorithm
         self.n_iter = n_iter
@@ -105,6 +113,7 @@ class TruncatedSVD(LinearEstimator):
         self.power_iteration_normalizer = power_iteration_normalizer
         self.random_state = random_state
         self.tol = tol
+        self.certificate = certificate
 
     def fit(self, X: Any, y: Any = None) -> Self:  # type: ignore[override]
         """Fit to rows (n, d): dense, sparse of any format, a Dask collection or a `Source`.
@@ -148,14 +157,19 @@ class TruncatedSVD(LinearEstimator):
         random = check_random_state(0 if self.random_state is None else self.random_state)
         rng = np.random.default_rng(random.randint(1 << 31))
         method = "auto" if self.algorithm in ("arpack", "randomized") else self.algorithm
-        how = self.n_components, rng, float(self.tol), method
-        found = (_of_sparse(source, *how) if isinstance(source, SparseSource)
-                 else _of_dense(source, *how))
+        task = Task(rows, features, source.dtype, self.n_components, solver=method,
+                    certificate=self.certificate, tol=float(self.tol),
+                    stored=isinstance(source, ArraySource), rereadable=source.rereadable,
+                    elsewhere=getattr(source, "most", 0))
+        found = (_of_sparse(source, task, rng) if isinstance(source, SparseSource)
+                 else _of_dense(source, task, rng))
         self._check_number(found.count, features)
-        if not found.axes.converged:
-            warnings.warn(f"the iteration stopped after {found.axes.columns} columns with a "
-                          f"relative residual of {found.axes.residual:.1e}; raise tol.",
-                          ConvergenceWarning, stacklevel=4)
+        axes = found.spectrum
+        if not axes.converged:
+            warnings.warn(f"the iteration stopped after {axes.columns} columns with a relative "
+                          f"residual of {axes.residual:.1e}; raise tol.", ConvergenceWarning,
+                          stacklevel=4)
+        warn_unproved(self.certificate, found.way)
         return self._model(source, found)
 
     def _check_parameters(self) -> None:
@@ -170,6 +184,8 @@ class TruncatedSVD(LinearEstimator):
                 "'auto', 'QR', 'LU' or 'none'"),
             "tol": (isinstance(self.tol, Real) and 0 <= float(self.tol) < 1,
                     "a number of at least 0 and below 1"),
+            "certificate": (self.certificate in CERTIFICATES,
+                            "'auto', 'proof', 'residual', True or False"),
         })
 
     def _check_number(self, rows: int, features: int) -> None:
@@ -181,30 +197,36 @@ class TruncatedSVD(LinearEstimator):
 
     def _model(self, source: Source, found: _Found) -> SingularModel:
         """Rotate the axes to what the QR factorisation of their scores says, and sum up."""
-        vectors, exponent = found.axes.spectrum.vectors, found.exponent
+        vectors, exponent = found.spectrum.vectors, found.exponent
         with blas_limit(1):  # small products; so results do not depend on the number of threads
             scores = _scores_of(source, vectors, exponent)
-            told, turn = scores.moments, svd(scores.factor)
+            moments, turn = scores.moments, svd(scores.factor)
             vectors = turn.Vh @ vectors
-            variances = np.einsum("ij,jk,ik->i", turn.Vh, told.scatter, turn.Vh) / told.count
+            variances = np.einsum("ij,jk,ik->i", turn.Vh, moments.scatter, turn.Vh) / moments.count
         names = getattr(self, "feature_names_in_", None)
+        values = np.ldexp(turn.S, -exponent)
         deviations = np.ldexp(np.sqrt(np.maximum(variances, 0.0)), -exponent)
+        report, told = self._report(source, found), found.spectrum.certificate
+        if told is not None:
+            report["certificate"] = told.times(1.0, -2 * exponent).roots(values).as_dict()
         return SingularModel(
             components=fix_signs(vectors).astype(working_dtype(source.dtype)),
-            singular_values=np.ldexp(turn.S, -exponent), deviations=deviations,
+            singular_values=values, deviations=deviations,
             total_deviation=float(np.ldexp(np.sqrt(found.variance), -exponent)),
-            count=told.count, feature_names=None if names is None else tuple(map(str, names)),
-            report=self._report(source, found))
+            count=moments.count, report=report,
+            feature_names=None if names is None else tuple(map(str, names)))
 
     def _report(self, source: Source, found: _Found) -> dict[str, Any]:
-        axes = found.axes
+        axes, reason = found.spectrum, found.way.reason
+        if axes.reason:
+            reason = f"{axes.solver} took over from {found.way.solver}: {axes.reason}; {reason}"
         told: dict[str, Any] = {
-            "solver": "lanczos" if axes.columns else "lapack", "asked_for": self.algorithm,
-            "method": axes.spectrum.method, "rows": found.count, "features": source.shape[1],
+            "solver": axes.solver, "asked_for": self.algorithm, "reason": reason,
+            "method": axes.method, "rows": found.count, "features": source.shape[1],
             "components": self.n_components, "dtype": str(source.dtype),
-            "passes": 2 + axes.spectrum.passes, "columns": axes.columns,
-            "residual": axes.residual, "converged": axes.converged,
-            "frobenius_norm": float(np.ldexp(np.sqrt(axes.spectrum.total), -found.exponent)),
+            "passes": 2 + axes.passes, "columns": axes.columns,
+            "residual": axes.residual or 0.0, "converged": axes.converged,
+            "frobenius_norm": float(np.ldexp(np.sqrt(axes.total), -found.exponent)),
         }
         if isinstance(source, SparseSource):
             told["stored"] = source.stored
@@ -239,68 +261,54 @@ class TruncatedSVD(LinearEstimator):
     @property
     def report_(self) -> Report:
         """How the fit went; prints as a table."""
-        return Report(self.model_.report)
+        return Report.of(self.model_.report, self.certificate_)
+
+    @property
+    def certificate_(self) -> Certificate | None:
+        """Bounds on the singular values; None if the fit made none."""
+        return self.model_.certificate
 
 
 @dataclass(frozen=True)
 class _Found:
-    """Axes of rows times 2**exponent, their number, and the sum of the columns' variances."""
+    """Axes of rows times 2**exponent, the plan, rows, and the sum of the columns' variances."""
 
-    axes: SparseAxes
+    spectrum: Spectrum
+    way: Plan
     count: int
     variance: float
     exponent: int
 
 
-def _of_sparse(source: SparseSource, components: int, rng: Generator, tol: float, method: str
-               ) -> _Found:
-    told = sparse_moments(source)
-    axes = sparse_axes(source, told.uncentred, components, rng=rng, tol=tol, method=method)
-    spectrum, (rows, features) = axes.spectrum, source.shape
-    if spectrum.values[-1] <= spectrum.error / RTOL and rows * features <= DENSE:
+def _of_sparse(source: SparseSource, task: Task, rng: Generator) -> _Found:
+    told, way = sparse_moments(source), plan_of(source, task)
+    found = sparse_axes(SparseRows(source, told.uncentred), task.axes, way,
+                        certify=task.certificate is not False, rng=rng, tol=task.tol)
+    rows, features = source.shape
+    if found.values[-1] <= found.error / RTOL and rows * features <= DENSE:
         about_zero = centred_rows(source, mean=np.zeros(features), scatter=False)
         if about_zero.exponent == told.exponent:
-            axes = SparseAxes(qr_svd(about_zero, components))
-    return _Found(axes, told.count, float(told.squares.sum()) / told.count, told.exponent)
+            found = qr_svd(about_zero, task.axes, prove=task.proving(way))
+    return _Found(found, way, told.count, float(told.squares.sum()) / told.count, told.exponent)
 
 
-def _of_dense(source: Source, components: int, rng: Generator, tol: float, method: str) -> _Found:
+def _of_dense(source: Source, task: Task, rng: Generator) -> _Found:
     if not source.rereadable:
         raise ValueError("TruncatedSVD reads the rows twice, but this source can be read once "
                          "only.")
-    rows, features = source.shape
-    order = features if rows is None else min(rows, features)
-    most = getattr(source, "most", 0)  # where rows are multiplied by workers
-    pays = 0 < most < features or (order > SMALL and components <= order // MANY)
-    iterate = bool(most or isinstance(source, ArraySource)) and (
-        method == "lanczos" or (method == "auto" and pays))
+    way = plan_of(source, task)
     centred = centred_rows(source, scatter=False)
-    about_zero = centred_rows(source, mean=np.zeros(features), scatter=not iterate)
-    if iterate and (most or not about_zero.exponent):
-        axes = _iterated(about_zero, components, rng, tol)
+    about_zero = centred_rows(source, mean=np.zeros(task.features), scatter=way.on == "covariance")
+    prove, read = task.proving(way), way.on == "rows"
+    if way.solver == "lapack":
+        found = lapack(about_zero, task.axes, prove=prove)
     else:
-        axes = SparseAxes(lapack(about_zero, components))
+        how = Iteration(rng, way.solver, task.tol, way.budget, prove=prove, form=read and way.proof)
+        found = iterative(about_zero, task.axes, how, read=read)
     variance = float(centred.squares.sum()) / centred.count
     if centred.exponent != about_zero.exponent:
         variance = math.ldexp(variance, 2 * (about_zero.exponent - centred.exponent))
-    return _Found(axes, about_zero.count, variance, about_zero.exponent)
-
-
-def _iterated(rows: CentredRows, components: int, rng: Generator, tol: float) -> SparseAxes:
-    """Return axes of dense rows from products with them, the Gram matrix not formed."""
-    dtype = np.dtype(np.float32 if rows.single and not 0 < tol < SINGLE_TOL else np.float64)
-    action: RowsAction | OperatorAction = RowsAction(rows, dtype)
-    if isinstance(rows.source, ArraySource):  # not centred at all
-        action = OperatorAction(partial(gram_apply, rows.source.array), action.size, dtype,
-                                action.exponent)
-    bound = min(rows.count, int(np.count_nonzero(rows.squares)))
-    found = iterated(action, min(components, bound), tol, rng, None, None)
-    spectrum = as_spectrum(found, rows.total, components, bound, rows.count, "lanczos(rows)")
-    passes = getattr(action, "passes", math.ceil(action.columns * dtype.itemsize / 64))
-    return SparseAxes(replace(spectrum, passes=passes),
-                      action.columns,
-                      float(found.residuals.max(initial=0.0)) / (found.scale or 1.0),
-                      found.converged)
+    return _Found(found, way, about_zero.count, variance, about_zero.exponent)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,18 @@ class ClassColumns(Rows):
             yield slice(start, min(start + step, self.count))
 
 
+class Columns(Protocol):
+    """Fewer rows than features, less their class means, as products with them."""
+
+    def product(self, left: FloatArray) -> FloatArray: ...  # noqa: D102
+
+    def inner(self, right: FloatArray) -> FloatArray: ...  # noqa: D102
+
+    def gram(self, factor: FloatArray) -> FloatArray: ...  # noqa: D102
+
+    def block(self, part: slice) -> FloatArray: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Within:
     """A within-class covariance S = Σ weight z zᵀ + diag(ridge), z the class-centred rows.
@@ -84,7 +96,8 @@ class Within:
     ``squares`` (d,) its diagonal, 0 for columns to leave out; ``weights`` (n,); ``ridge`` (d,)
     positive, or None; ``matrix`` (d, d) all of S, or None for fewer rows than features;
     ``blocks`` yields the z in order as float64, or is None if nothing but the matrix is known;
-    ``columns`` and ``codes``, their columns and classes, for fewer rows than features.
+    ``columns`` and ``codes``, their columns and classes, for fewer rows than features; ``action``,
+    if neither matrix nor columns are there, takes rows (k, d) and weights to rows Σ weight z zᵀ.
     """
 
     squares: FloatArray
@@ -92,8 +105,9 @@ class Within:
     ridge: FloatArray | None
     matrix: FloatArray | None
     blocks: Callable[[], Iterator[FloatArray]] | None
-    columns: ClassColumns | None = None
+    columns: Columns | None = None
     codes: Codes | None = None
+    action: Callable[[FloatArray, FloatArray], FloatArray] | None = None
 
     @classmethod
     def of_matrix(cls, matrix: FloatArray, rows: int) -> Within:
@@ -212,7 +226,9 @@ def covariance_of(within: Within, asked: bool) -> FloatArray | None:
     """Return the (d, d) covariance; of fewer rows than features only if it is asked for."""
     if within.matrix is not None or not asked:
         return within.matrix
-    assert within.columns is not None
+    if within.columns is None:
+        raise ValueError("store_covariance would make a matrix of all features of sparse rows, "
+                         "which is not formed for so many.")
     rows = within.columns.block(slice(None)) * np.sqrt(within.weights)[:, None]
     matrix: FloatArray = rows.T @ rows
     if within.ridge is not None:

@@ -224,19 +224,40 @@ def test_nearest_equals_the_sorted_similarities_for_any_number_of_threads(rng, m
     monkeypatch.setattr(import_module("fastdr.lsi_model"), "CHUNK_BYTES", 1 << 10)
     documents = rng.integers(-2, 3, (500, 4)).astype(float)  # many ties, some zeros
     model = LSIModel(np.eye(4), np.ones(4), documents, np.ones(4), None)
-    asked = np.vstack([rng.integers(-2, 3, (3, 4)), np.zeros(4)])
+    asked = np.vstack([rng.integers(-2, 3, (70, 4)), np.zeros(4)])
     everything = model.similarities(asked)
     lengths = np.linalg.norm(asked, axis=1)[:, None] * np.linalg.norm(documents, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         expected = np.nan_to_num(asked @ documents.T / lengths)
     np.testing.assert_allclose(everything, expected, rtol=0, atol=8 * EPS)
+    found = {}
     for threads in (1, 2, 3):
         fastdr.set_num_threads(threads)
         for top in (1, 17, 500, 900):
             indices, cosines = model.nearest(asked, top)
-            order = np.argsort(-everything, axis=1, kind="stable")[:, :top]
-            np.testing.assert_array_equal(indices, order)
-            np.testing.assert_array_equal(cosines, np.take_along_axis(everything, order, axis=1))
+            places = np.take_along_axis(everything, indices, axis=1)
+            np.testing.assert_allclose(cosines, places, rtol=0, atol=8 * EPS)
+            best = -np.sort(-everything, axis=1)[:, :top]
+            np.testing.assert_allclose(cosines, best, rtol=0, atol=8 * EPS)
+            falls = cosines[:, :-1] - cosines[:, 1:]
+            assert ((falls > 0) | ((falls == 0) & (np.diff(indices) > 0))).all()
+            known = found.setdefault(top, (indices, cosines))
+            np.testing.assert_array_equal(indices, known[0])
+            np.testing.assert_array_equal(cosines, known[1])
+
+
+def test_what_single_precision_does_not_tell_apart_is_in_order(rng):
+    """A hundred documents that differ from each other by less than float32 rounds."""
+    axis = rng.standard_normal(20)
+    documents = np.vstack([axis + 1e-9 * rng.standard_normal((100, 20)),
+                           rng.standard_normal((900, 20))])[rng.permutation(1000)]
+    model = LSIModel(np.eye(20), np.ones(20), documents, np.ones(20), None)
+    asked = axis + 1e-6 * rng.standard_normal(20)
+    wide = documents.astype(np.longdouble)
+    exact = wide @ asked / np.sqrt((wide**2).sum(axis=1)) / np.linalg.norm(asked)
+    indices, cosines = model.nearest(asked, 25)
+    np.testing.assert_allclose(cosines[0], np.sort(exact)[:-26:-1], rtol=0, atol=8 * EPS)
+    assert (exact[indices[0]] >= np.sort(exact)[-25] - 8 * EPS).all()
 
 
 def test_search_makes_no_matrix_of_similarities(rng):

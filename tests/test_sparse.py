@@ -14,10 +14,10 @@ from fastdr.sparse import (
     SparseAction,
     SparseSource,
     sparse_adjoint,
-    sparse_gram,
     sparse_moments,
     sparse_product,
 )
+from fastdr.sparse_scatter import sparse_gram
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
 EPS = np.finfo(float).eps
@@ -295,6 +295,7 @@ def test_models_take_sparse_rows(rng):
 CODE = """
 import numpy as np, scipy.sparse as sp, time
 from fastdr.sparse import *
+from fastdr.sparse_scatter import sparse_gram
 X = sp.random_array((300, 70), density=0.1, rng=np.random.default_rng(0), format="csr")
 start = time.process_time()
 for dtype in ("f8", "f4"):

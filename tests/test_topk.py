@@ -48,7 +48,7 @@ def test_every_form_finds_the_variances(rng, solver, shape, options, floating, m
     for worth in (False, True):  # on the scatter or the Gram matrix, then on the rows
         monkeypatch.setattr("fastdr.plan._worth_reading", lambda task, worth=worth: worth)
         monkeypatch.setattr("fastdr.plan.CLEAR", 1e-9 if worth else 1.0)
-        monkeypatch.setattr("fastdr.pca.plan", fastdr.plan.plan.__wrapped__)
+        monkeypatch.setattr("fastdr.sparse_plan.plan", fastdr.plan.plan.__wrapped__)
         model = fastdr.PCA(5, svd_solver=solver, iterated_power=12, **options).fit(X)
         assert model.report_["solver"] == solver
         assert ("rows" in model.report_["method"]) is worth

@@ -12,8 +12,10 @@ from test_discriminant import cases_of
 from tolerance import assert_orthonormal, rounding, subspace_angle
 
 import fastdr
+from fastdr.plan import Task
 from fastdr.sparse import SparseSource, sparse_moments
-from fastdr.sparse_axes import sparse_axes
+from fastdr.sparse_axes import SparseRows, sparse_axes
+from fastdr.sparse_plan import Stored, sparse_plan
 
 EPS = np.finfo(float).eps
 
@@ -84,11 +86,11 @@ def test_c69_principal_axes_of_sparse_rows_are_those_of_the_dense_copy(rng, cent
     for scaled, w in ((False, None), (True, None), (True, weights)):
         source = SparseSource.of(S)
         told = sparse_moments(source, w, None if centred else np.zeros(features))
-        found = sparse_axes(source, told, 8, rng=rng, weights=w, method=method,
-                            scale=told.scale if scaled else None)
+        task = Task(rows, features, dtype, 8, solver=method)
+        given = SparseRows(source, told, told.scale if scaled else None, w)
+        spectrum = sparse_axes(given, 8, sparse_plan(task, Stored.of(source)), rng=rng)
         dense = fastdr.PCA(8, standardize=scaled, mean=None if centred else np.zeros(features))
         model = dense.fit(D, sample_weight=w).model_
-        spectrum = found.spectrum
         tol = (1e-10 if dtype == "f8" else 1e-5) * model.variances[0]
         gap = model.variances[7] * 1e-3
         np.testing.assert_allclose(spectrum.values / told.divisor, model.variances, rtol=0,
@@ -97,7 +99,7 @@ def test_c69_principal_axes_of_sparse_rows_are_those_of_the_dense_copy(rng, cent
         assert spectrum.total / told.divisor == pytest.approx(model.total_variance, rel=1e-12)
         assert spectrum.left_out / told.divisor == pytest.approx(model.left_out, rel=1e-6)
         assert spectrum.rank == 8
-        assert found.converged
+        assert spectrum.converged
         assert_orthonormal(spectrum.vectors)
         rest = D - model.mean if model.scale is None else (D - model.mean) / model.scale
         kept = np.average(((rest @ spectrum.vectors.T)**2).sum(axis=1), weights=w)
@@ -107,10 +109,10 @@ def test_c69_principal_axes_of_sparse_rows_are_those_of_the_dense_copy(rng, cent
 
 def test_warm_start_takes_fewer_columns(rng):
     source = SparseSource.of(decaying(rng, 2000, 600))
-    told = sparse_moments(source)
-    first = sparse_axes(source, told, 10, rng=rng, method="lanczos")
-    again = sparse_axes(source, told, 10, rng=rng, method="lanczos",
-                        start=first.spectrum.vectors)
+    given = SparseRows(source, sparse_moments(source))
+    way = sparse_plan(Task(2000, 600, "f8", 10, solver="lanczos"), Stored.of(source))
+    first = sparse_axes(given, 10, way, rng=rng)
+    again = sparse_axes(given, 10, way, rng=rng, start=first.vectors)
     assert again.columns < first.columns / 2
 
 
@@ -198,7 +200,7 @@ def test_models_in_files_and_other_programs(rng, tmp_path):
     Z = svd.transform(S)
     np.testing.assert_array_equal(model.transform(S), Z)
     np.testing.assert_array_equal(model.explained_variance_ratio, svd.explained_variance_ratio_)
-    assert model.report == svd.report_
+    assert model.report == svd.model_.report
     limit = rounding(float, 30, np.abs(Z).max())
     np.testing.assert_allclose(model.projector()(S.toarray()[0]), Z[0], rtol=0, atol=limit)
     gaps = S.toarray() - svd.inverse_transform(Z)

@@ -1,0 +1,147 @@
+"""The covariance within classes of sparse rows, which are never made dense as a whole.
+
+Centring at class means is folded into products: S_W = S_T - Σ W (m - m_c)(m - m_c)ᵀ about any
+centre m. Where that would cost digits, few features are summed again about the class means, in
+dense blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from fastdr.class_statistics import CANCELLED, Codes
+from fastdr.plan import LARGEST_SCATTER
+from fastdr.sparse import (
+    SparseAction,
+    SparseMoments,
+    SparseSource,
+    sparse_adjoint,
+    sparse_moments,
+    sparse_product,
+)
+from fastdr.sparse_scatter import sparse_gram, sparse_outer_gram
+from fastdr.validation import FloatArray
+from fastdr.within import NOISE, ClassSample, Within, of_tall
+
+EPS = float(np.finfo(np.float64).eps)
+FAR = 1e8  # squared ratio of a mean and the deviation within classes that costs its digits
+
+
+@dataclass(frozen=True, eq=False)
+class SparseClassRows:
+    """Sparse rows less their class means, in products; ``average`` (C, n) makes the means."""
+
+    rows: SparseSource
+    told: SparseMoments
+    codes: Codes
+    means: FloatArray
+    average: csr_array
+
+    def product(self, left: FloatArray) -> FloatArray:
+        """Return left (k, n) times the rows, (k, d)."""
+        indicators = csr_array((np.ones(len(self.codes)), self.codes,
+                                np.arange(len(self.codes) + 1)), shape=self.average.shape[::-1])
+        found: FloatArray = sparse_adjoint(self.rows, np.ascontiguousarray(left.T)).T
+        return found - (left @ indicators) @ self.means
+
+    def inner(self, right: FloatArray) -> FloatArray:
+        """Return right (k, d) times the transposed rows, (k, n)."""
+        found: FloatArray = sparse_product(self.rows, np.ascontiguousarray(right.T)).T
+        return found - (right @ self.means.T)[:, self.codes]
+
+    def gram(self, factor: FloatArray) -> FloatArray:
+        """Return inner products (n, n) of the rows, their columns multiplied by `factor`."""
+        scale = np.divide(1.0, factor, out=np.full(factor.size, np.inf), where=factor > 0)
+        matrix = sparse_outer_gram(self.rows, self.told, scale)
+        matrix -= (self.average @ matrix)[self.codes]
+        matrix -= (self.average @ matrix.T)[self.codes].T
+        return matrix
+
+    def scatter(self, right: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return right (k, d) times Zᵀ diag(weights) Z for the rows Z, (k, d)."""
+        sizes = np.bincount(self.codes, weights, minlength=len(self.means))
+        apart = self.means - self.told.mean
+        action = SparseAction(self.rows, self.told, None, weights)
+        found = np.ldexp(action(right), action.exponent)
+        return found - ((right @ apart.T) * sizes) @ apart
+
+    def block(self, part: slice) -> FloatArray:
+        """Return columns `part` of all rows, (n, columns), dense and centred."""
+        dense = self.rows.dense(0, len(self.rows))[:, part].astype(np.float64)
+        centred: FloatArray = dense - self.means[self.codes][:, part]
+        return centred
+
+
+def of_sparse(source: SparseSource, codes: Codes, weights: FloatArray, sample: ClassSample
+              ) -> tuple[ClassSample, Within]:
+    """Class means and the within-class covariance of sparse rows.
+
+    As a matrix, for features no more than rows and than `LARGEST_SCATTER`, O(sum of squares of the
+    entries a row); by inner products of rows if these are fewer, and no more than that; else by
+    its action on vectors.
+    """
+    told, (rows, features) = sparse_moments(source, weights), source.shape
+    if told.exponent:
+        raise ValueError("squares of the rows overflow float64, or vanish in it; multiply X by a "
+                         "power of ten.")
+    sizes: FloatArray = np.bincount(codes, weights, len(sample.classes)).astype(np.float64)
+    means, squares = _class_moments(source, codes, weights, sizes)
+    apart = means - told.mean
+    tall = int(sample.counts.sum()) >= features
+    matrix = None
+    if tall and features <= LARGEST_SCATTER:
+        least = np.maximum(told.squares / CANCELLED, sizes.sum() * told.mean**2 / FAR)
+        if (least > squares)[squares > 0].any():
+            return of_tall(source, codes, weights, sample)
+        matrix = sparse_gram(source, told, None, weights)
+        between = apart * np.sqrt(sizes)[:, None]
+        matrix -= between.T @ between
+        matrix[squares == 0] = matrix[:, squares == 0] = 0.0
+        np.fill_diagonal(matrix, squares)
+    average = csr_array((weights / sizes[codes], (codes, np.arange(rows))),
+                        shape=(len(sizes), rows))
+    known = SparseClassRows(source, told, codes, means, average)
+
+    def blocks() -> Iterator[FloatArray]:
+        first = 0
+        for block in source.blocks():
+            yield block - means[codes[first:first + len(block)]]
+            first += len(block)
+
+    sample = replace(sample, means=means, rests=np.zeros_like(means))
+    if matrix is not None:
+        return sample, Within(squares, weights, None, matrix, blocks)
+    few = not tall and rows <= LARGEST_SCATTER
+    return sample, Within(squares, weights, None, None, None, known if few else None,
+                          codes, None if few else known.scatter)
+
+
+def _class_moments(source: SparseSource, codes: Codes, weights: FloatArray, sizes: FloatArray
+                   ) -> tuple[FloatArray, FloatArray]:
+    """Return means (C, d) and the sum of weighted squares (d,) about them, none of them negative.
+
+    Each stored entry is subtracted from its mean; entries that are not stored are counted. What
+    rounding of the means may have left of a column is 0.
+    """
+    shape = len(sizes), source.features
+    stored, sums, counts = np.zeros((3, shape[0] * shape[1]))
+    for which, (indptr, indices, values) in source.pieces(0, len(source), np.float64):
+        of_row = np.repeat(np.arange(which.start, which.stop), np.diff(indptr))
+        cells = codes[of_row] * shape[1] + indices
+        stored += np.bincount(cells, weights[of_row], minlength=stored.size)
+        sums += np.bincount(cells, weights[of_row] * values, minlength=stored.size)
+        counts += np.bincount(cells, minlength=stored.size)
+    means = sums.reshape(shape) / sizes[:, None]
+    full = counts.reshape(shape) == np.bincount(codes, minlength=shape[0])[:, None]
+    zeros = np.where(full, 0.0, np.maximum(sizes[:, None] - stored.reshape(shape), 0.0))
+    squares = np.einsum("ij,ij->j", zeros, means**2)
+    for which, (indptr, indices, values) in source.pieces(0, len(source), np.float64):
+        of_row = np.repeat(np.arange(which.start, which.stop), np.diff(indptr))
+        away = values - means[codes[of_row], indices]
+        squares += np.bincount(indices, weights[of_row] * away**2, minlength=shape[1])
+    rounding = sizes.sum() * (NOISE * EPS * np.abs(means).max(axis=0))**2
+    return means, np.where(squares > rounding, squares, 0.0)
