@@ -109,7 +109,8 @@ class Certificate:
     def roots(self, values: FloatArray) -> Certificate:
         """Return bounds on singular values of A, found as `values` (k,), from those for A'A.
 
-        |s² - t²| is at least (s - t)² and at least s |s - t|.
+        The difference of two squares s² and t² is at least that of s and t squared, and at least
+        s times it.
         """
         apart = self.residuals / np.where(values > 0, values, np.nan)
         return replace(self, lower=np.sqrt(np.maximum(self.lower, 0.0)),
