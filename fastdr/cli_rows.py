@@ -65,7 +65,8 @@ def _cluster(scheduler: str, seconds: float) -> Iterator[None]:
     except ModuleNotFoundError:
         raise ModuleNotFoundError('--dask needs distributed; run: pip install "fastdr[dask]"'
                                   ) from None
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are told in one line
+    for name in ("distributed", "distributed.client"):  # errors are told in one line, by us
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(scheduler, timeout=seconds)
     except OSError:

@@ -187,7 +187,7 @@ class DaskSource:
 
     def moments(self, precision: Precision, weights: FloatArray | None = None) -> Moments:
         """Moments of all rows; O(d²) numbers come back."""
-        check_square(self.features, "Ask for a few components with svd_solver='"'auto'"'.")
+        check_square(self.features, "Ask PCA for a few components with svd_solver='auto'.")
         found: Moments = self.summed(partial(_moments, precision), weights)
         return found
 

@@ -383,6 +383,14 @@ def test_sparse_chunks_of_unknown_size_weights_and_classes(rng):
         np.testing.assert_allclose(
             TruncatedSVD(3, **parameters).fit(unknown).singular_values_,
             TruncatedSVD(3).fit(X[X[:, 2] > 0]).singular_values_, rtol=1e-10)
+    X[:150, 2] = -1  # two chunks without rows
+    empty = da.from_array(X, chunks=(70, 40))
+    empty = empty[empty[:, 2] > 0].map_blocks(sp.csr_array)
+    for estimator in (PCA(3), PCA(3, svd_solver="svd"), TruncatedSVD(3)):
+        np.testing.assert_allclose(
+            subspace_angle(estimator.fit(empty).components_,
+                           clone(estimator).fit(X[X[:, 2] > 0]).components_), 0, atol=1e-6)
+        assert estimator.transform(empty).compute().shape == ((X[:, 2] > 0).sum(), 3)
     X[421, 2] = np.nan
     bad = da.from_array(X, chunks=(70, 40)).map_blocks(sp.csr_array)
     for estimator in (PCA(2), TruncatedSVD(2)):

@@ -1,5 +1,6 @@
 """A real cluster: processes over TCP, workers that are killed, a scheduler that goes away."""
 
+import json
 import os
 import signal
 import subprocess
@@ -135,21 +136,27 @@ def scheduler(tmp_path_factory):
     first = start("dask", "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
                   "--scheduler-file", str(file))
     second = start("dask", "worker", "--scheduler-file", str(file), "--no-dashboard",
-                   "--nthreads", "2", "--local-directory", str(folder))
+                   "--nthreads", "2", "--no-nanny", "--local-directory", str(folder))
     try:
         deadline = time.monotonic() + 60
         while not file.exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        yield first, distributed.scheduler.json.loads(file.read_text())["address"]
+        yield first, second, json.loads(file.read_text())["address"]
     finally:
         ended(second, first)
 
 
 def command(*arguments, cwd=None):
-    return subprocess.run([sys.executable, "-P", "-c", "from fastdr.cli import main; main()",
-                           *map(str, arguments)], capture_output=True, text=True, timeout=100,
-                          cwd=cwd)
+    return subprocess.Popen([sys.executable, "-P", "-c", "from fastdr.cli import main; main()",
+                             *map(str, arguments)], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, cwd=cwd)
+
+
+def outcome(process):
+    """Return exit code, standard output and errors."""
+    told = process.communicate(timeout=100)
+    return process.returncode, *told
 
 
 def test_the_commands_of_the_readme(scheduler, X, tmp_path):
@@ -158,11 +165,11 @@ def test_the_commands_of_the_readme(scheduler, X, tmp_path):
              and line.startswith("fastdr ")]
     assert [line.split()[1] for line in lines] == ["fit", "transform"]
     np.save(tmp_path / "rows.npy", X)
-    first, second = (command(*line.replace("tcp://first:8786", scheduler[1]).split()[1:],
-                             cwd=tmp_path) for line in lines)
-    for done in (first, second):
-        assert (done.returncode, done.stderr) == (0, "")
-    assert "600 rows x 12 features, 10 components" in first.stdout
+    for line in lines:
+        code, text, errors = outcome(command(
+            *line.replace("tcp://first:8786", scheduler[2]).split()[1:], cwd=tmp_path))
+        assert (code, errors) == (0, "")
+        assert "600 rows x " in text
     model = fastdr.load(tmp_path / "ten.fdr")
     np.testing.assert_allclose(model.variances, PCA(10).fit(X).explained_variance_, rtol=1e-12)
     np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), model.transform(X))
@@ -171,30 +178,41 @@ def test_the_commands_of_the_readme(scheduler, X, tmp_path):
 def test_the_command_names_faults_of_rows_on_a_cluster(scheduler, X, tmp_path):
     X[421, 3] = np.nan
     np.save(tmp_path / "rows.npy", X)
-    done = command("fit", tmp_path / "rows.npy", "-o", tmp_path / "m.fdr", "--dask", scheduler[1])
-    assert done.returncode == 1
-    assert done.stderr.startswith("fastdr: error: ")
-    assert done.stderr.count("\n") == 1
-    assert "row 421, column 3 is nan" in done.stderr
+    code, _, errors = outcome(command("fit", tmp_path / "rows.npy", "-o", tmp_path / "m.fdr",
+                                      "--dask", scheduler[2]))
+    assert code == 1
+    assert errors.startswith("fastdr: error: ")
+    assert errors.count("\n") == 1
+    assert "row 421, column 3 is nan" in errors
     assert not (tmp_path / "m.fdr").exists()
 
 
 
 
-def test_a_scheduler_that_goes_away_leaves_the_fit_as_it_was(scheduler, X):
+def test_a_scheduler_that_goes_away_leaves_the_fit_as_it_was(scheduler, X, tmp_path):
     """Last of those that use it."""
-    process, address = scheduler
+    process, worker, address = scheduler
     fitted = PCA(2).fit(X)
     before = dict(vars(fitted))
-    slow = lazily(X).map_blocks(  # a lambda, as the scheduler knows nothing of this file
-        lambda block: (time.sleep(0.5), block)[1], dtype=X.dtype, meta=X[:0])
+    np.save(tmp_path / "rows.npy", X)
     with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
         client = distributed.Client(address, timeout=20)
         try:
             client.wait_for_workers(1, timeout=30)
+            worker.send_signal(signal.SIGSTOP)  # what is asked for now is never computed
+            other = command("fit", tmp_path / "rows.npy", "-o", tmp_path / "m.fdr",
+                            "--dask", address)
+            while not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
+                assert other.poll() is None
+                time.sleep(0.1)
             threading.Timer(1.0, process.kill).start()
             with pytest.raises(ConnectionError, match="connection to the Dask scheduler was lost"):
-                fitted.fit(slow)
+                fitted.fit(lazily(X))
         finally:
             client.close(timeout=1)
     assert vars(fitted) == before
+    code, text, errors = outcome(other)
+    assert (code, text) == (1, "")
+    assert errors.startswith("fastdr: error: the connection to the Dask scheduler was lost")
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "m.fdr").exists()
