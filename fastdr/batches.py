@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.metaestimators import available_if
 
 from fastdr.axes_estimator import AxesEstimator
 from fastdr.centring import centred_moments, centred_rows, rows_meant
@@ -38,6 +39,7 @@ class BatchedAxes(AxesEstimator):
     _state: Stream | Window
     _model_before: LinearModel | None = None
 
+    @available_if(lambda self: self._takes_batches())  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None, *,
                     check_input: bool = True) -> Self:
         """Add rows to those of earlier calls; the axes are those of all of them at once.
@@ -67,6 +69,9 @@ class BatchedAxes(AxesEstimator):
 
         Notes
         -----
+        Not there if the rows would be read twice: with svd_solver="svd" or
+        n_components="parallel".
+
         O(n d²) in all, a d x d matrix and at most max(256, d) rows of memory; sparse rows are kept
         as they are, and the squares of their entries summed. As long as there are fewer rows than
         features they are kept and no d x d matrix is formed.
@@ -111,7 +116,6 @@ class BatchedAxes(AxesEstimator):
 
     def _add(self, X: Any, sample_weight: Any) -> None:
         first = "_state" not in vars(self)
-        self._check_batches()
         known = isinstance(X, Moments | LowRankMoments)
         if known and sample_weight is not None:
             raise ValueError("Moments have their weights; sample_weight cannot be given.")
@@ -147,7 +151,7 @@ class BatchedAxes(AxesEstimator):
         self._known_mean(features)
         self._state = self._empty(features)
 
-    def _check_batches(self) -> None:
+    def _takes_batches(self) -> bool:
         """Refuse what needs the rows a second time."""
         solver = self._solver()
         if solver.svd_solver in ("svd", "full"):
@@ -156,6 +160,7 @@ class BatchedAxes(AxesEstimator):
         if self.n_components == "parallel":
             raise ValueError("n_components='parallel' reads the rows again, and rows in batches "
                              "are gone; use 'gavish-donoho', 'mle', a share or a number.")
+        return True
 
     def _check_unchanged(self, state: Stream | Window) -> None:
         now = self._empty(state.features)

@@ -87,18 +87,21 @@ def test_batches_weights_and_order(size, features, weighted, known, order):
 
 def test_what_reads_the_rows_twice_is_refused(rng):
     X = data(rng)
-    for options, words in (({"svd_solver": "svd"}, "reads the rows twice"),
-                           ({"svd_solver": "full"}, "svd_solver='full' reads the rows twice"),
-                           ({"n_components": "parallel"}, "reads the rows again"),
-                           ({"n_components": 7}, "invalid for n_features=6"),
+    for pca, words in ((PCA(svd_solver="svd"), "reads the rows twice"),
+                       (PCA(svd_solver="full"), "svd_solver='full' reads the rows twice"),
+                       (PCA("parallel"), "reads the rows again"),
+                       (IncrementalPCA("parallel"), "reads the rows again")):
+        assert not hasattr(pca, "partial_fit")  # as scikit-learn tells what an estimator can do
+        with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as refusal:
+            pca.partial_fit(X)
+        assert words in str(refusal.value.__cause__)
+    for options, words in (({"n_components": 7}, "invalid for n_features=6"),
                            ({"mean": np.ones(3)}, r"mean has shape \(3,\)"),
                            ({"whiten": "yes"}, "whiten='yes'")):
         pca = PCA(**options)
         with pytest.raises(ValueError, match=words):
             pca.partial_fit(X)
         assert set(vars(pca)) == set(vars(PCA()))
-    with pytest.raises(ValueError, match="reads the rows again"):
-        IncrementalPCA("parallel").partial_fit(X)
 
 
 def test_a_failed_batch_changes_nothing(rng):
