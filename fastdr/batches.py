@@ -86,6 +86,9 @@ class BatchedAxes(AxesEstimator):
 
         Notes
         -----
+        Not there if the rows would be read twice: with svd_solver="svd" or
+        n_components="parallel".
+
         O(n d²) in all, a d x d matrix and at most max(256, d) rows of memory; sparse rows are kept
         as they are, and the squares of their entries summed. As long as there are fewer rows than
         features they are kept and no d x d matrix is formed.

@@ -19,6 +19,7 @@ from fastdr.statistics import FEW_ROWS, Kind, Moments, Precision
 from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 EPS = float(np.finfo(np.float64).eps)
+WHOLE_BYTES = 1 << 30  # of fewer rows than features that are read from a mapped file at once
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,8 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     wide = used is not None and used < features
     if wide and not isinstance(source, ArraySource) and not getattr(source, "stays", False):
         source = ArraySource(whole_array(source), source.columns)
+    elif wide and isinstance(source, ArraySource) and source.array.nbytes <= WHOLE_BYTES:
+        source = replace(source, array=read(source.array))
     precision: Precision = "double" if double else None
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         found = _moments(source, weights, scatter and not wide, precision)

@@ -82,7 +82,8 @@ class IncrementalPCA(PCA):
 
     Examples
     --------
-    >>>     >>> import fastdr
+    >>> import numpy as np
+    >>> import fastdr
     >>> X = np.random.default_rng(0).standard_normal((500, 4)) * [9, 5, 2, 1] + 1e6
     >>> stream = fastdr.IncrementalPCA(2)
     >>> for batch in np.array_split(X, 70):

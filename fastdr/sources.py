@@ -26,18 +26,21 @@ def block_rows(features: int, itemsize: int = 8) -> int:
 class Rows:
     """Rows of an array as kernels see them: it, or pieces of a file or of byte-swapped data.
 
-    ``in_place`` tells that there is one piece only, the array itself.
+    ``in_place`` tells that there is one piece only, the array itself. Columns of a mapped file are
+    far apart in it, so they are left where they are.
     """
 
     def __init__(self, array: AnyArray, transposed: bool = False) -> None:
-        self.array = array.T if transposed else array
-        self.in_place = array.dtype.isnative and file_of(array) is None
+        self.array, self._file = array.T if transposed else array, file_of(array)
+        self.in_place = array.dtype.isnative and (self._file is None or transposed)
         self.count = self.array.shape[0]
         self._whole = Matrix(self.array) if self.in_place else None
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[Matrix, int, int, int]]:
         """Yield (matrix, row of the array it starts at, first, last) covering [first, last)."""
         if self._whole is not None:
+            if self._file is not None:
+                self._file.check()
             yield self._whole, 0, first, last
             return
         width = max(1, self.array.shape[1] * self.array.itemsize)

@@ -10,6 +10,7 @@ import pytest
 import fastdr
 from fastdr import PCA, Moments, open_rows
 from fastdr.mapped import READS, MappedFile, file_of, read
+from fastdr.operators import gram
 from fastdr.sources import ArraySource
 
 pytestmark = pytest.mark.skipif(not READS, reason="needs preadv")
@@ -57,6 +58,16 @@ def test_fits_are_the_same(rng, tmp_path, shape, options):
     np.testing.assert_array_equal(found.mean_, expected.mean_)
 
 
+def test_what_is_left_mapped_is_checked(rng, tmp_path, monkeypatch):
+    monkeypatch.setattr("fastdr.centring.WHOLE_BYTES", 0)
+    X = rng.standard_normal((40, 30_000))
+    source = open_rows(saved(tmp_path, X))
+    np.testing.assert_array_equal(PCA(2).fit(source).components_, PCA(2).fit(X).components_)
+    os.truncate(tmp_path / "x.npy", 1 << 20)
+    with pytest.raises(ValueError, match="was cut while being read"):
+        gram(source.array)
+
+
 def test_what_is_computed_of_a_file_is_no_file(rng, tmp_path):
     source = open_rows(saved(tmp_path, rng.standard_normal((30, 4))))
     assert isinstance(source.array[5:][::2], MappedFile)
@@ -94,7 +105,7 @@ reads, preadv = 0, os.preadv
 def cutting(*arguments):
     global reads
     reads += 1
-    if reads == (3 if path != file else 12):
+    if reads == (12 if what != "wide" and path == file else 3 if path != file else 1):
         os.truncate(file, 1 << 20)
     return preadv(*arguments)
 
@@ -102,6 +113,8 @@ os.preadv = cutting
 try:
     if what == "transform":
         model.transform(source.array)
+    elif what == "wide":
+        fastdr.PCA(2).fit(source)
     elif what == "partial_fit":
         fastdr.IncrementalPCA(2).partial_fit(source)
     else:
@@ -112,11 +125,13 @@ except ValueError as error:
 """
 
 
-@pytest.mark.parametrize("what", ["auto", "lanczos", "svd", "transform", "partial_fit", "folder"])
+@pytest.mark.parametrize("what", ["auto", "lanczos", "svd", "transform", "partial_fit", "folder",
+                                  "wide"])
 def test_a_file_that_shrinks_is_an_error(tmp_path, run_python, what):
+    shape = (50, 80_000) if what == "wide" else (80_000, 50)  # 32 MB
     for name in "ab":
-        rows = np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", "f8", (80_000, 50))
-        rows[::100] = np.arange(50)  # 32 MB
+        rows = np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", "f8", shape)
+        rows[::100] = np.arange(shape[1])
         rows.flush()
     path = str(tmp_path if what == "folder" else tmp_path / "b.npy")
     arguments = [path, "auto" if what == "folder" else what]

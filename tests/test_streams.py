@@ -184,3 +184,19 @@ def test_fading_scales_what_weights_scale(rng):
     faded, weighted = Moments.of(X).faded(0.25), Moments.of(X, np.full(20, 0.25))
     for name in ("count", "weight", "square_weight", "mean", "scatter"):
         np.testing.assert_allclose(getattr(faded, name), getattr(weighted, name), rtol=40 * EPS)
+
+
+@pytest.mark.slow
+def test_a_million_single_rows_lose_nothing():
+    """Each is merged by itself, as a stream would that keeps no rows."""
+    X = np.random.default_rng(0).standard_normal((1_000_000, 1)) + 1e6
+    zeros = np.zeros((1, 1)), np.zeros(1)
+    total = Moments(1, 1.0, 1.0, X[0], *zeros)
+    for row in X[1:]:
+        total = total.merge(Moments(1, 1.0, 1.0, row, *zeros))
+    expected = Moments.of(X)
+    assert total.count == len(X)
+    # each merge rounds once, either way: a random walk (Higham & Mary 2019)
+    steps = 4 * EPS * np.sqrt(len(X))
+    assert total.scatter[0, 0] == pytest.approx(expected.scatter[0, 0], rel=steps)
+    assert total.mean[0] == pytest.approx(expected.mean[0], rel=EPS)
