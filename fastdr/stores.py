@@ -108,4 +108,4 @@ def chunked_source(opened: Callable[[], AbstractContextManager[Any]], where: str
                 yield part(data, start, min(start + step, total))
 
     return BlockSource(blocks, features, total, header.dtype, between=between,
-                       cuts=[*range(0, total, chunk), total])
+                       cuts=None if chunk == 1 else [*range(0, total, chunk), total])

@@ -185,7 +185,7 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
         error *= math.sqrt(max(1.0, action.offset / found.scale)) if found.scale else 1.0
     if rows.single and matrix is not None:
         error = max(error, single_error(rows) * rows.total)
-    elsewhere = 0 < getattr(rows.source, "most", 0) < action.size  # too wide for a scatter
+    elsewhere = read and 0 < getattr(rows.source, "most", 0) < action.size  # no square of them
     uncertain = found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL)
     if uncertain and rows.single and rows.source.rereadable:
         again = read_again(rows, scatter=matrix is not None, double=True)

@@ -206,7 +206,8 @@ def test_a_scheduler_that_goes_away_leaves_the_fit_as_it_was(scheduler, X, tmp_p
                 assert other.poll() is None
                 time.sleep(0.1)
             threading.Timer(1.0, process.kill).start()
-            with pytest.raises(ConnectionError, match="connection to the Dask scheduler was lost"):
+            with client.as_current(), pytest.raises(
+                    ConnectionError, match="connection to the Dask scheduler was lost"):
                 fitted.fit(lazily(X))
         finally:
             client.close(timeout=1)
