@@ -31,6 +31,11 @@ INCLUDE = [*(f"src_ext/{folder}" for folder, _ in FAMILIES.values()), "fastdr/in
 class BuildTiles(build_ext):
     """Compile each file of a family with the flags of its instruction set, then link them."""
 
+    def finalize_options(self):
+        """Build as many modules at a time as there are processors, unless told otherwise."""
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def build_extension(self, ext):
         """Build `ext`; the objects of its family join it."""
         unix = self.compiler.compiler_type != "msvc"

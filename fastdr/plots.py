@@ -57,8 +57,10 @@ def scree(model: Any, *, chosen: int | float | None = None, ax: Axes | None = No
     Returns
     -------
     matplotlib.axes.Axes
-        The axes of the variances; the cumulative share has its own axis on the right. A band and a
-        note say how far rounding may have moved the variances, if the model knows.
+        The axes of the variances; the cumulative share has its own axis on the right. Error bars
+        are the intervals of ``certificate_``, in which the variances are proved to lie; where it
+        proves nothing they are its residuals, and without one what rounding may have done. The
+        legend tells which, and how wide they are.
 
     Raises
     ------
@@ -83,12 +85,8 @@ def scree(model: Any, *, chosen: int | float | None = None, ax: Axes | None = No
     position = np.arange(1, count + 1)
     ax.plot(position, variances, color=BLUE, linewidth=1.5, markersize=4,
             marker="o" if count <= 100 else "")
-    bound = fitted.report.get("variance_error")
-    if bound is not None:
-        ax.fill_between(position, np.maximum(variances - bound, 0), variances + bound,
-                        color=BLUE, alpha=0.25, linewidth=0)
-        ax.set_title(f"rounding: ± {bound:.1e} on each variance", loc="left", fontsize=8,
-                     color=BLUE)
+    _draw_intervals(ax, fitted, variances)
+    ax.update_datalim([(1, 0)])  # the margin above is a part of all the height
     ax.set(xlabel="component", ylim=(0, None), xlim=(0.5, count + 0.5))
     ax.set_ylabel("variance", color=BLUE)
     ax.locator_params(axis="x", integer=True)
@@ -100,6 +98,28 @@ def scree(model: Any, *, chosen: int | float | None = None, ax: Axes | None = No
         _mark(right, marked, 100 * share[marked - 1], count)
     right.spines["top"].set_visible(False)
     return ax
+
+
+def _draw_intervals(ax: Axes, fitted: LinearModel, variances: FloatArray) -> None:
+    """Draw how sure each variance is, and say above the axes what says so."""
+    told, error = fitted.certificate, fitted.report.get("variance_error")
+    if told is not None:
+        told = told.times(1.0, -2 * fitted.exponent)
+        lower, upper = told.lower, told.upper
+        name = f"certified intervals, at most {float((upper - lower).max(initial=0)):.1e} wide"
+        if not told.proved:
+            lower, upper = variances - told.residuals, variances + told.residuals
+            name = f"residuals, at most {float(told.residuals.max(initial=0)):.1e}; not proved"
+    elif error is not None:
+        lower, upper = variances - error, variances + error
+        name = f"rounding, at most {error:.1e}; not proved"
+    else:
+        return
+    away = np.maximum([np.minimum(variances - lower, variances), upper - variances], 0)
+    ax.errorbar(np.arange(1, len(variances) + 1), variances, away, fmt="none", ecolor=BLUE,
+                elinewidth=1, capsize=min(4, 120 / len(variances)), label=name)
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, frameon=False, fontsize=8,
+              labelcolor=BLUE)
 
 
 def _chosen(chosen: int | float, share: FloatArray) -> int:

@@ -40,8 +40,9 @@ def as_zarr(X, folder):
 
 def as_zarr_group(X, folder):
     zarr = pytest.importorskip("zarr")
-    group = zarr.open_group(str(folder / "g"), mode="w")
-    array = group.create_array("rows", shape=X.shape, chunks=(999, 3), dtype=X.dtype)
+    zarr.open_group(str(folder / "g"), mode="w")
+    array = zarr.open_array(str(folder / "g" / "rows"), mode="w", shape=X.shape, chunks=(999, 3),
+                            dtype=X.dtype)
     array[:] = X
     return folder / "g"
 

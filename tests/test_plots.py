@@ -104,20 +104,53 @@ def test_pyplot_is_never_imported():
     subprocess.run([sys.executable, "-P", "-c", CODE], check=True)
 
 
-def test_scree_marks_a_share_and_says_what_rounding_did(fitted, digits):
-    ax = scree(fitted, chosen=0.9)
-    right = ax.figure.axes[1]
+def test_scree_marks_a_share(fitted, digits):
+    right = scree(fitted, chosen=0.9).figure.axes[1]
     k = int(np.argmax(np.cumsum(fitted.explained_variance_ratio_) > 0.9)) + 1
     assert right.texts[0].get_text().startswith(f"k = {k} keeps 90.")
-    bound = fitted.report_["variance_error"]
-    assert ax.get_title(loc="left") == f"rounding: ± {bound:.1e} on each variance"
-    band = ax.collections[0].get_paths()[0].vertices
-    upper = band[1:65, 1] if band[1, 1] > band[-2, 1] else band[-65:-1, 1][::-1]
-    np.testing.assert_allclose(upper.max(), fitted.explained_variance_[0] + bound)
-    hand_made = fastdr.LinearModel(np.zeros(2), np.eye(2), [2.0, 1.0])
-    assert not scree(hand_made).collections
     with pytest.raises(ValueError, match=r"chosen=0\.9: the 2 components .* only 0\.285"):
         scree(fastdr.PCA(2).fit(digits), chosen=0.9)
+
+
+def intervals(ax):
+    """Return the lower and upper ends of the error bars, and what the legend calls them."""
+    (bars,) = ax.collections
+    (name,) = ax.get_legend().get_texts()
+    return np.array(bars.get_segments())[:, :, 1].T, name.get_text()
+
+
+def test_scree_draws_certified_intervals(rng):
+    rows = rng.standard_normal((400, 60)) * np.linspace(3, 1, 60)
+    loose = fastdr.PCA(3, svd_solver="lanczos", tol=0.02, certificate="proof").fit(rows)
+    for pca in (loose, fastdr.PCA().fit(rows), fastdr.PCA().fit(np.ldexp(rows, -440))):
+        told, variances = pca.certificate_, pca.explained_variance_
+        assert told.proved
+        (lower, upper), name = intervals(scree(pca))
+        eps = np.finfo(float).eps  # bars are drawn as distances from the variance
+        np.testing.assert_allclose(lower, np.minimum(told.lower, variances), rtol=2 * eps)
+        np.testing.assert_allclose(upper, np.maximum(told.upper, variances), rtol=2 * eps)
+        width = (told.upper - told.lower).max()
+        assert name == f"certified intervals, at most {width:.1e} wide"
+    loose_width = np.diff(intervals(scree(loose))[0], axis=0).max()
+    assert loose_width > 1e-6 * loose.explained_variance_[0]  # wider than any rounding
+
+
+def test_scree_says_what_is_not_proved(rng):
+    rows = rng.standard_normal((400, 60)) * np.linspace(3, 1, 60)
+    pca = fastdr.PCA(3, svd_solver="lanczos", certificate="residual").fit(rows)
+    residuals, variances = pca.certificate_.residuals, pca.explained_variance_
+    (lower, upper), name = intervals(scree(pca))
+    np.testing.assert_array_equal(lower, variances - residuals)
+    np.testing.assert_array_equal(upper, variances + residuals)
+    assert name == f"residuals, at most {residuals.max():.1e}; not proved"
+    pca = fastdr.PCA(certificate=False).fit(rows)
+    error, variances = pca.report_["variance_error"], pca.explained_variance_
+    (lower, upper), name = intervals(scree(pca))
+    np.testing.assert_array_equal(upper, variances + error)
+    assert name == f"rounding, at most {error:.1e}; not proved"
+    hand_made = fastdr.LinearModel(np.zeros(2), np.eye(2), [2.0, 1.0])
+    assert not scree(hand_made).collections
+    assert scree(hand_made).get_legend() is None
 
 
 def test_scree_of_tiny_data_has_their_units():

@@ -1,4 +1,4 @@
-"""The tiles as C alone: here, and for aarch64 by a cross compiler and an emulator, if installed.
+"""Kernels as C alone: here, and for aarch64 by a cross compiler and an emulator, if installed.
 
 Debian and Ubuntu have both: ``apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user``.
 """
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TILE = ROOT / "src_ext" / "tile"
+SOURCES = ROOT / "src_ext"
+TILE = SOURCES / "tile"
 FLAGS = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
          "-Wno-psabi"]
 TARGETS = {"native": (["cc", "gcc"], None),
@@ -38,3 +39,16 @@ def test_tiles_agree_with_loops_in_long_double(target, tmp_path):
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("base tiles: 1")
     assert done.stdout.endswith(" 0 failures\n")
+
+
+@pytest.mark.skipif(not TILE.exists(), reason="the sources are not beside the tests")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["network/network_base.c", "pointwise/contrast_base.c"])
+def test_the_other_kernels_compile(name, target, tmp_path):
+    compiler = installed(TARGETS[target][0])
+    if compiler is None:
+        pytest.skip(f"no compiler for {target}")
+    compiled = tmp_path / "kernels.o"
+    subprocess.run([compiler, *FLAGS, "-Wall", "-Werror", f"-I{TILE}", "-c", SOURCES / name, "-o",
+                    compiled], check=True)
+    assert compiled.stat().st_size
