@@ -131,7 +131,7 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
     const ptrdiff_t n = x->rows, d = x->cols, size = single ? 4 : 8, w = kernel->gram_width;
     double *shift = room(d * 8), *offset = room(q * 8), *errors = room(n * 8);
     void *b = room(d * q * size), *back = room(q * d * size), *out = room(n * q * size);
-    void *v = room(d * w * size), *y = room(d * w * size);
+    void *v = room(d * w * size), *y = room(d * w * size), *y_apart = room(d * w * size);
     void *work = room(kernel->rows_work(d, q) + kernel->errors_work(d, q) + kernel->gram_work(d));
     long double *z = room(q * (ptrdiff_t)sizeof *z), *t = room(n * w * (ptrdiff_t)sizeof *t);
     for (ptrdiff_t j = 0; j < d; j++)
@@ -145,7 +145,8 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
     if (!kernel->rows_product(x, 0, n, shift, b, q, offset, out, work) && failures++ < 20)
         printf("%s: finite rows were said not to be\n", tile->name);
     kernel->row_errors(x, 0, n, shift, b, back, q, errors, work);
-    kernel->gram_apply(x, 0, n, shift, v, y, work);
+    kernel->gram_apply(x, 0, n, shift, 0, v, y, work);
+    kernel->gram_apply(x, 0, n, shift, 1, v, y_apart, work);
     for (ptrdiff_t i = 0; i < n; i++) {
         long double error = 0;
         for (ptrdiff_t k = 0; k < q; k++) {
@@ -177,8 +178,10 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
             for (ptrdiff_t i = 0; i < n; i++)
                 wanted += (get(x->data, i * d + j, single) - (long double)shift[j]) * t[i * w + c];
             expect(tile->name, "gram", single, get(y, j * w + c, single), wanted, 4 * d * n);
+            expect(tile->name, "gram, apart", single, get(y_apart, j * w + c, single), wanted,
+                   16 * d * n);
         }
-    free(shift), free(offset), free(errors), free(b), free(back), free(out), free(v), free(y);
+    free(shift), free(offset), free(errors), free(b), free(back), free(out), free(v), free(y), free(y_apart);
     free(work), free(z), free(t);
 }
 
