@@ -22,6 +22,7 @@ DIVIDE = 2048  # order up to which LAPACK may take two squares of workspace
 PROOF = 3000  # order up to which a proof is made without being asked for
 PROOF_SHARE = 0.15  # of the other work that a proof may take beyond that order
 RACE = 0.6  # of LAPACK's time that an iteration may take before LAPACK takes over
+CALL = 1e-3  # seconds that a fit takes at least
 LARGEST_SCATTER = 8000  # order from which rows that are read in blocks are read again instead, and
 # up to which a matrix is formed for a proof alone
 CLEAR = 1.3  # how much faster rows must be than the scatter, which can be proved
@@ -185,7 +186,7 @@ def plan(task: Task, *, rates: Rates = NOMINAL, memory: int | None = None) -> Pl
                                         f"{readable(memory or 0)}")
         if all(way.solver != "lapack" for way, _ in fitting):
             chosen = replace(chosen, budget=math.inf)  # nothing could take over
-    return replace(chosen, seconds=seconds_of(steps, rates))
+    return replace(chosen, seconds=CALL + seconds_of(steps, rates))
 
 
 def race(order: int, axes: int, dtype: Any = "f8", tol: float = 0.0) -> float:
