@@ -118,7 +118,7 @@ def test_nan_names_chunk_and_row(client, X):
 
 
 def start(*arguments):
-    return subprocess.Popen([sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL,
+    return subprocess.Popen([sys.executable, "-P", "-m", *arguments], stdout=subprocess.DEVNULL,
                             stderr=subprocess.DEVNULL)
 
 
