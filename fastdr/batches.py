@@ -138,7 +138,9 @@ class BatchedAxes(AxesEstimator):
         self._check_unchanged(before)
         watcher = self._watcher()
         if not known:
-            weights = weights_of(source, sample_weight)
+            weights = weights_of(source, sample_weight, some=not before.seen)
+            if weights is not None and not weights.any():  # as if there were no rows
+                return
             with self._named(source):
                 self._state = grown(before, source, weights, watcher)
         elif isinstance(before, Window):

@@ -150,14 +150,15 @@ def grown(so_far: Rows, source: Source, weights: FloatArray | None,
     return so_far
 
 
-def weights_of(source: Source, sample_weight: ArrayLike | None) -> FloatArray | None:
-    """Return weights for the rows of a source, checked."""
+def weights_of(source: Source, sample_weight: ArrayLike | None, *, some: bool = True
+               ) -> FloatArray | None:
+    """Return weights for the rows of a batch, checked; `some` must not be zero."""
     if sample_weight is None:
         return None
     rows = source.shape[0]
     if rows is None:
         raise ValueError("sample_weight needs a source that knows its number of rows.")
-    return as_weights(np.asarray(sample_weight), rows)
+    return as_weights(np.asarray(sample_weight), rows, some=some)
 
 
 def gone(features: int, dtype: np.dtype[Any]) -> Source:

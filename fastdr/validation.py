@@ -225,8 +225,9 @@ def as_scale(scale: ArrayLike | None, size: int) -> FloatArray | None:
     return vector
 
 
-def as_weights(sample_weight: ArrayLike | None, rows: int) -> FloatArray | None:
-    """Return row weights: finite, not negative, not all zero; None for equal weights."""
+def as_weights(sample_weight: ArrayLike | None, rows: int, *, some: bool = True
+               ) -> FloatArray | None:
+    """Return row weights: finite, not negative, `some` not zero; None for equal weights."""
     if sample_weight is None:
         return None
     if np.ndim(sample_weight) == 0:
@@ -235,7 +236,7 @@ def as_weights(sample_weight: ArrayLike | None, rows: int) -> FloatArray | None:
     if (weights < 0).any():
         raise ValueError(f"sample_weight must not be negative; row {int(np.argmin(weights))} has "
                          f"{weights.min():g}.")
-    if not weights.any():
+    if some and not weights.any():
         raise ValueError("sample_weight is zero for every row; give at least one positive weight.")
     return weights
 

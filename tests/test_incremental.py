@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.base import clone
@@ -66,6 +66,7 @@ def test_scikit_learn_accepts_it(parameters):
         assert result["status"] in ("passed", "skipped", "xfail"), result
 
 
+@example(size=3, features=4, k=1, offset=0.0, weighted=True)  # batches without any weight
 @given(size=st.sampled_from([1, 3, 50, 299, 300, 1000]), features=st.sampled_from([4, 400]),
        k=st.sampled_from([1, 3, 0.9]), offset=st.sampled_from([0.0, 1e6]),
        weighted=st.booleans())
@@ -76,6 +77,17 @@ def test_c76_any_batches_are_one(size, features, k, offset, weighted):
     expected = PCA(k).fit(X, sample_weight=weights)
     assert_same(streamed(X, size, IncrementalPCA(k), weights), expected, X)
     assert_same(IncrementalPCA(k).fit(X, sample_weight=weights), expected, X)
+
+
+def test_a_batch_of_no_weight_is_no_batch(rng):
+    X = spread(rng, 60, 4)
+    plain, stream = streamed(X, 20, IncrementalPCA(2)), IncrementalPCA(2)
+    for start in range(0, 60, 20):
+        stream.partial_fit(X[start:start + 20])
+        stream.partial_fit(np.full((3, 4), 1e9), sample_weight=np.zeros(3))
+    assert stream.n_samples_seen_ == 60
+    np.testing.assert_array_equal(stream.components_, plain.components_)
+    np.testing.assert_array_equal(stream.mean_, plain.mean_)
 
 
 @pytest.mark.parametrize("order", ["reversed", "sorted", "shuffled"])

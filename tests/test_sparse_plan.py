@@ -39,7 +39,7 @@ def test_decisions(rows, features, entries, k, more, solver, on):
 
 
 def test_what_is_stored_is_counted(rng):
-    X = sp.random_array((40, 90), density=0.2, rng=rng, format="csr")
+    X = sp.csr_array(sp.random_array((40, 90), density=0.2, rng=rng))
     each, columns = np.diff(X.indptr).astype(float), X.tocsc()
     assert Stored.of(SparseSource.of(X)) == (
         X.nnz, (each**2).sum(), (np.diff(columns.indptr).astype(float)**2).sum())
@@ -53,7 +53,7 @@ def test_what_is_stored_is_counted(rng):
     ((12_000, 600), "lanczos", "proof")])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_fits_stay_within_the_memory_that_was_planned(rng, shape, solver, certificate, dtype):
-    X = sp.random_array(shape, density=0.02, rng=rng, format="csr", dtype=dtype)
+    X = sp.csr_array(sp.random_array(shape, density=0.02, rng=rng, dtype=dtype))
     X = X * (np.arange(1, shape[1] + 1)**-0.5).astype(dtype)
     model = fastdr.PCA(5, svd_solver=solver, certificate=certificate)
     planned = model.plan(X)
@@ -70,7 +70,7 @@ def test_fits_stay_within_the_memory_that_was_planned(rng, shape, solver, certif
 
 
 def test_budgets_and_refusals(rng):
-    X = sp.random_array((30_000, 500), density=0.05, rng=rng, format="csr")
+    X = sp.csr_array(sp.random_array((30_000, 500), density=0.05, rng=rng))
     free = fastdr.PCA(5).plan(X)
     assert free.on == "covariance"
     tight = fastdr.PCA(5, max_memory=free.peak_bytes - 1).plan(X)
@@ -93,7 +93,7 @@ def test_budgets_and_refusals(rng):
 
 @pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_array, sp.coo_array])
 def test_files_of_sparse_matrices(rng, kind, tmp_path):
-    X = sp.random_array((300, 40), density=0.1, rng=rng, format="csr")
+    X = sp.csr_array(sp.random_array((300, 40), density=0.1, rng=rng))
     path = tmp_path / "x.npz"
     sp.save_npz(path, kind(X))
     run = lambda *words: CliRunner().invoke(application(), [str(word) for word in words])  # noqa: E731
