@@ -54,7 +54,7 @@ def test_what_is_stored_is_counted(rng):
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_fits_stay_within_the_memory_that_was_planned(rng, shape, solver, certificate, dtype):
     X = sp.csr_array(sp.random_array(shape, density=0.02, rng=rng, dtype=dtype))
-    X = X * (np.arange(1, shape[1] + 1)**-0.5).astype(dtype)
+    X = sp.csr_array(X * (np.arange(1, shape[1] + 1)**-0.5).astype(dtype))
     model = fastdr.PCA(5, svd_solver=solver, certificate=certificate)
     planned = model.plan(X)
     model.fit(X[:100])
