@@ -86,9 +86,6 @@ class BatchedAxes(AxesEstimator):
 
         Notes
         -----
-        Not there if the rows would be read twice: with svd_solver="svd" or
-        n_components="parallel".
-
         O(n d²) in all, a d x d matrix and at most max(256, d) rows of memory; sparse rows are kept
         as they are, and the squares of their entries summed. As long as there are fewer rows than
         features they are kept and no d x d matrix is formed.
@@ -210,11 +207,9 @@ class BatchedAxes(AxesEstimator):
             model = self._truncated(total, mean, count)
         else:
             model = self._exact(few, total, source, weights, mean, count)
-        names = self._names()
         self._model_before = None
-        told: LinearModel = replace(
-            model, feature_names=None if names is None else tuple(map(str, names)),
-            report={**model.report, "rows_seen": state.seen})
+        told: LinearModel = replace(model, feature_names=self._feature_labels,
+                                    report={**model.report, "rows_seen": state.seen})
         return told
 
     def _exact(self, few: Batch | None, total: Moments | None, source: Source | None,

@@ -13,7 +13,7 @@ import numpy as np
 from fastdr.column_statistics import ColumnMoments
 from fastdr.low_rank import LowRankMoments
 from fastdr.mapped import read
-from fastdr.sources import ArraySource, BlockSource, Source, block_rows
+from fastdr.sources import ArraySource, BlockSource, Source, block_rows, gathered
 from fastdr.sparse import SparseSource
 from fastdr.statistics import FEW_ROWS, Kind, Moments, Precision
 from fastdr.validation import AnyArray, FloatArray, working_dtype
@@ -98,7 +98,7 @@ class CentredRows:
 
     def transposed_blocks(self) -> Iterator[FloatArray]:
         """Yield the transposed centred rows, some features at a time."""
-        array = whole_array(self.source)
+        array = gathered(self.source).array
         step = piece(len(array))
         for start in range(0, self.mean.size, step):
             rows = self.centred(array, slice(start, start + step))
@@ -121,13 +121,6 @@ def piece(width: int) -> int:
     return max(1, block_rows(width) // 4)
 
 
-def whole_array(source: Source) -> AnyArray:
-    """Return the rows as one array; called only for fewer rows than features."""
-    if isinstance(source, ArraySource):
-        return source.array
-    return np.concatenate(list(source.blocks()))
-
-
 def centred_rows(source: Source, weights: FloatArray | None = None, *,
                  mean: FloatArray | None = None, standardize: bool = False,
                  scatter: bool = True, double: bool = False) -> CentredRows:
@@ -142,7 +135,7 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     used = rows if weights is None else int(np.count_nonzero(weights))
     wide = used is not None and used < features
     if wide and not isinstance(source, ArraySource) and not getattr(source, "stays", False):
-        source = ArraySource(whole_array(source), source.columns)
+        source = gathered(source)
     elif wide and isinstance(source, ArraySource) and source.array.nbytes <= WHOLE_BYTES:
         source = replace(source, array=read(source.array))
     precision: Precision = "double" if double else None

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from fastdr.sparse import SparseSource, sparse_moments
-from fastdr.statistics import column_moments
+from fastdr.statistics import column_moments, counts_of
 from fastdr.validation import AnyArray, FloatArray
 
 
@@ -38,8 +38,7 @@ class ColumnMoments:
             with np.errstate(over="ignore", under="ignore"):
                 return cls(told.count, told.weight, np.ldexp(told.mean, -told.exponent),
                            np.ldexp(told.squares, -2 * told.exponent))
-        count = len(rows) if weights is None else int(np.count_nonzero(weights))
-        weight = float(count if weights is None else weights.sum())
+        count, weight, _ = counts_of(len(rows), weights)
         return cls(count, weight, *column_moments(rows, weights))
 
     def __add__(self, other: Self) -> Self:

@@ -12,13 +12,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from fastdr.centring import whole_array
 from fastdr.class_statistics import ClassMoments, class_sizes, encoded
 from fastdr.discriminant_estimator import DiscriminantEstimator
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.fisher import directions
 from fastdr.models import fix_signs
-from fastdr.sources import ArraySource, Source
+from fastdr.sources import ArraySource, Source, gathered
 from fastdr.sparse import SparseSource
 from fastdr.sparse_within import of_sparse
 from fastdr.validation import (
@@ -244,8 +243,8 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
                                           sample)
             return self._model(sample, priors, within, source.dtype)
         wide = int(counts.sum()) < features and not isinstance(source, SparseSource)
-        if wide and not isinstance(source, ArraySource):
-            source = ArraySource(whole_array(source), source.columns)
+        if wide:
+            source = gathered(source)
         ridge = None
         if self.shrinkage == "auto":
             if not isinstance(source, ArraySource):
@@ -288,13 +287,12 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
                           f"transform returns as many columns, not n_components={number}.",
                           UserWarning, 6)
         kept = self.store_covariance or self.solver in ("lsqr", "eigen")
-        names = getattr(self, "feature_names_in_", None)
         return DiscriminantModel(
             sample.classes, priors, sample.means[0] + middle, sample.means,
             vectors.astype(working_dtype(dtype), copy=False), found.values, number,
             apart @ vectors.T, int(sample.counts.sum()),
             covariance_of(within, self.store_covariance) if kept else None,
-            None if names is None else tuple(map(str, names)),
+            self._feature_labels,
             {"solver": self.solver, "method": found.method, "passes": 1 + found.passes,
              "rows": int(sample.counts.sum()), "weight": float(sample.weights.sum()),
              "features": features, "classes": classes, "directions": len(found.values),

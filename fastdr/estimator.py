@@ -261,6 +261,12 @@ class ModelEstimator(
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else list(names)
 
+    @property
+    def _feature_labels(self) -> tuple[str, ...] | None:
+        """Names of the features as a model keeps them."""
+        names = self._names()
+        return None if names is None else tuple(map(str, names))
+
     @contextmanager
     def _rows(self, X: Any, missing: bool = False) -> Iterator[AnyArray]:
         """Provide new rows as an array or SparseSource, after checking that they fit the model.

@@ -303,14 +303,13 @@ class FastICA(LinearEstimator):
         dtype = panels.dtype
         certificate = self._certificate(panels, contrast, found, order)
         self._warn(found, certificate)
-        names = getattr(self, "feature_names_in_", None)
         return UnmixingModel(
             mean=np.zeros(panels.source.shape[1]) if whitening is None else whitening.mean,
             components=(components / scale).astype(dtype),
             mixing=(signed.T * scale).astype(dtype),
             whitening=None if factor is None else (factor / scale).astype(dtype),
             count=panels.rows, steps=max(1, found.steps),
-            feature_names=None if names is None else tuple(map(str, names)),
+            feature_names=self._feature_labels,
             certificate=certificate, report=self._report(panels, whitening, found, start))
 
     def _certificate(self, panels: Panels, contrast: Contrast, found: Rotation,

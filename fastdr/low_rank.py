@@ -14,7 +14,7 @@ from scipy.linalg import eigh
 
 from fastdr.operators import gram, multiply
 from fastdr.sparse import SparseSource, as_rows
-from fastdr.statistics import Weighted, column_moments
+from fastdr.statistics import Weighted, column_moments, counts_of
 from fastdr.validation import FloatArray, as_weights
 
 EPS = float(np.finfo(np.float64).eps)
@@ -80,28 +80,18 @@ class LowRankMoments(Weighted):
         factor -= mean
         rest = np.average(factor, axis=0, weights=weights)
         factor -= rest
-        if weights is None:
-            count, weight, squared = len(dense), float(len(dense)), float(len(dense))
-        else:
+        if weights is not None:
             factor *= np.sqrt(weights)[:, None]
-            count, weight = int(np.count_nonzero(weights)), float(weights.sum())
-            squared = float(weights @ weights)
         squares = np.einsum("ij,ij->j", factor, factor)
-        return cls(count, weight, squared, mean, rest, squares, factor)
+        return cls(*counts_of(len(dense), weights), mean, rest, squares, factor)
 
     def merge(self, other: Self) -> Self:
-        """Moments of both sets of rows together, O(m d) (Chan, Golub & LeVeque 1983)."""
-        if other.mean.shape != self.mean.shape:
-            raise ValueError(f"cannot merge moments of {len(self.mean)} and {len(other.mean)} "
-                             "features.")
-        weight = self.weight + other.weight
-        step = (other.mean - self.mean) + (other.rest - self.rest)
-        between = math.sqrt(self.weight * other.weight / weight) * step
-        move = self.rest + step * (other.weight / weight)
-        mean = self.mean + move
+        """Moments of both sets of rows together, O(m d)."""
+        both = self._joint(other)
+        between = math.sqrt(both.share) * both.step
         return type(self)(
-            self.count + other.count, weight, self.square_weight + other.square_weight, mean,
-            (self.mean - mean) + move, self.squares + other.squares + between**2,
+            both.count, both.weight, both.square_weight, both.mean, both.rest,
+            self.squares + other.squares + between**2,
             np.concatenate([self.factor, other.factor, between[None]]),
             self.bound + other.bound, self.error + other.error)
 

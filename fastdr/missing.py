@@ -107,13 +107,6 @@ def has_missing(source: Source) -> bool:
     return source.dtype.kind == "f" and any(np.isnan(block).any() for block in source.blocks())
 
 
-def gathered(source: Source) -> ArraySource:
-    """Return rows as one array: those of a source of blocks are put together."""
-    if isinstance(source, ArraySource):
-        return source
-    return ArraySource(np.concatenate(list(source.blocks())), source.columns)
-
-
 def observed_rows(source: ArraySource, weights: FloatArray | None, mean: FloatArray | None,
                   standardize: bool) -> ObservedRows:
     """Look at all cells: refuse infinity, rows and columns without any; find means and scales.

@@ -16,11 +16,11 @@ from fastdr.centring import rows_meant
 from fastdr.inputs import as_bytes
 from fastdr.latent import Latent
 from fastdr.likelihood import Maximum, maximised, peak_bytes, start
-from fastdr.missing import ObservedRows, gathered, has_missing, observed_rows
+from fastdr.missing import ObservedRows, has_missing, observed_rows
 from fastdr.models import LinearModel, times_power
 from fastdr.pca_model import Wanted, likely_model
 from fastdr.plan import readable
-from fastdr.sources import Source
+from fastdr.sources import Source, gathered
 from fastdr.sparse import SparseSource
 from fastdr.validation import (
     AccuracyWarning,
@@ -60,7 +60,7 @@ class MissingEstimator(AxesEstimator):
 
     @property
     def _wanted(self) -> Wanted:
-        return Wanted(self.svd_solver, whitening(self.whiten), self._names())
+        return Wanted(self.svd_solver, whitening(self.whiten), self._feature_labels)
 
     @property
     def n_iter_(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import reduce
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from fastdr._dense import (
 from fastdr.scatter import ScatterSum
 from fastdr.sources import Rows
 from fastdr.sparse import SparseSource, as_rows, sparse_product
-from fastdr.threads import ordered_map
+from fastdr.threads import ordered_map, ordered_sum
 from fastdr.validation import (
     AnyArray,
     FloatArray,
@@ -180,23 +180,30 @@ def multiply_symmetric(C: AnyArray, V: AnyArray) -> AnyArray:
     matrix, chunks = Matrix(C), max(1, min(_SYMMETRIC_CHUNKS, order * order * width // _CHUNK_WORK))
     edges = [round(order * (1 - math.sqrt(1 - i / chunks))) for i in range(chunks + 1)]
     result = np.empty((order, V.shape[1]), dtype)
-    for left in range(0, V.shape[1], width):
-        given = V[:, left:left + width]
-        block = np.zeros((order, width), dtype)
-        block[:, :given.shape[1]] = given
-        factor = Matrix(block)
 
-        def part(index: int, factor: Matrix = factor) -> AnyArray:
+    def strip(factor: Matrix) -> AnyArray:
+        def part(index: int) -> AnyArray:
             total = np.zeros((order, width), dtype)
             add_symmetric_action(matrix, edges[index], edges[index + 1], factor,
                                  Matrix(total, writable=True))
             return total
 
-        total = reduce(np.add, ordered_map(part, chunks))
-        result[:, left:left + width] = total[:, :given.shape[1]]
+        return np.asarray(ordered_sum(part, chunks))
+
+    _in_strips(V, width, strip, result)
     if not np.isfinite(result).all():
         raise_not_finite(C)
     return result
+
+
+def _in_strips(V: AnyArray, width: int, strip: Callable[[Matrix], AnyArray], result: AnyArray
+               ) -> None:
+    """Put into `result` (d, b) what `strip` makes of each `width` columns of V, zeros behind."""
+    for left in range(0, V.shape[1], width):
+        given = V[:, left:left + width]
+        block = np.zeros((len(V), width), result.dtype)
+        block[:, :given.shape[1]] = given
+        result[:, left:left + width] = strip(Matrix(block))[:, :given.shape[1]]
 
 
 def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatArray,
@@ -325,21 +332,18 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
     result = output(out, (features, V.shape[1]), dtype, X, V)
     view, chunks = Rows(X), max(1, min(_GRAM_CHUNKS, rows * features * width // _CHUNK_WORK))
     edges = [rows * i // chunks for i in range(chunks + 1)]
-    for left in range(0, V.shape[1], width):
-        columns = slice(left, min(left + width, V.shape[1]))
-        block = np.zeros((features, width), dtype)
-        block[:, :columns.stop - left] = inner[:, columns]
-        factor = Matrix(block)
 
-        def part(index: int, factor: Matrix = factor) -> AnyArray:
+    def strip(factor: Matrix) -> AnyArray:
+        def part(index: int) -> AnyArray:
             total = np.zeros((features, width), dtype)
             target = Matrix(total, writable=True)
             for matrix, _, first, last in view.pieces(edges[index], edges[index + 1]):
                 add_gram_action(matrix, first, last, shift, apart, factor, target)
             return total
 
-        total = np.add.reduce(ordered_map(part, chunks), axis=0, dtype=np.float64)
-        result[:, columns] = total[:, :columns.stop - left]
+        return np.asarray(np.add.reduce(ordered_map(part, chunks), axis=0, dtype=np.float64))
+
+    _in_strips(inner, width, strip, result)
     if scale is not None:
         result /= scale[:, None]
     if not np.isfinite(result).all():

@@ -22,12 +22,16 @@ class Wanted(NamedTuple):
 
     solver: str
     whiten: Whitening
-    names: list[str] | None
+    names: tuple[str, ...] | None
 
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """Names as a model keeps them."""
-        return None if self.names is None else tuple(map(str, self.names))
+
+def _taken_over(rows: CentredRows | ObservedRows, count: int, wanted: Wanted) -> dict[str, Any]:
+    """Return what a model has from the rows and the wish: scale and units, names, whitening."""
+    return {
+        "count": count, "whiten": wanted.whiten, "feature_names": wanted.names,
+        "scale": None if rows.scale is None else np.ldexp(rows.scale, -rows.exponent),
+        "exponent": 0 if rows.scale is not None else rows.exponent,
+    }
 
 
 def axes_model(rows: CentredRows, found: Spectrum, way: Plan, count: int, wanted: Wanted
@@ -43,13 +47,9 @@ def axes_model(rows: CentredRows, found: Spectrum, way: Plan, count: int, wanted
         total_variance=found.total / rows.divisor,
         noise_variance=left_out / others if others else 0.0,
         rank=found.rank,
-        count=count,
         left_out=left_out,
-        scale=None if rows.scale is None else np.ldexp(rows.scale, -rows.exponent),
-        whiten=wanted.whiten,
-        exponent=0 if rows.scale is not None else rows.exponent,
-        feature_names=wanted.labels,
-        report=_report(rows, found, way, count, wanted.solver))
+        report=_report(rows, found, way, count, wanted.solver),
+        **_taken_over(rows, count, wanted))
 
 
 def _report(rows: CentredRows, found: Spectrum, way: Plan, count: int, asked: str
@@ -91,13 +91,9 @@ def likely_model(rows: ObservedRows, found: Maximum, count: int, wanted: Wanted)
         total_variance=float(variances.sum()) + left_out,
         noise_variance=noise,
         rank=int(np.count_nonzero(sizes > max(rows.array.shape) * EPS * sizes[0])),
-        count=count,
         left_out=left_out,
-        scale=None if rows.scale is None else np.ldexp(rows.scale, -rows.exponent),
-        whiten=wanted.whiten,
-        exponent=0 if rows.scale is not None else rows.exponent,
-        feature_names=wanted.labels,
-        report=_told(rows, found, count, wanted.solver))
+        report=_told(rows, found, count, wanted.solver),
+        **_taken_over(rows, count, wanted))
 
 
 def _told(rows: ObservedRows, found: Maximum, count: int, asked: str) -> dict[str, Any]:

@@ -179,13 +179,19 @@ def plan(task: Task, *, rates: Rates = NOMINAL, memory: int | None = None) -> Pl
         raise ValueError(f"nothing fits in {readable(memory or 0)} beyond the data: "
                          f"{task.axes} axes need {needs}. Allow more memory"
                          f"{_instead(task, memory or 0)}.")
-    chosen, steps = min(fitting, key=lambda way: way[0].seconds * (
-        CLEAR if way[0].on == "rows" else 1.0))
+    chosen = fastest(fitting, rates)
     if len(fitting) < len(ways):
         chosen = replace(chosen, reason=f"{chosen.reason}; the fastest of what fits in "
                                         f"{readable(memory or 0)}")
         if all(way.solver != "lapack" for way, _ in fitting):
             chosen = replace(chosen, budget=math.inf)  # nothing could take over
+    return chosen
+
+
+def fastest(ways: list[tuple[Plan, list[Step]]], rates: Rates) -> Plan:
+    """Return the fastest of plans by their steps, with its time at such `rates`."""
+    chosen, steps = min(ways, key=lambda way: way[0].seconds * (
+        CLEAR if way[0].on == "rows" else 1.0))
     return replace(chosen, seconds=CALL + seconds_of(steps, rates))
 
 

@@ -210,6 +210,13 @@ def _read_ahead(open_blocks: Callable[[], Iterator[AnyArray]]) -> Iterator[AnyAr
         reader.join()
 
 
+def gathered(source: Source) -> ArraySource:
+    """Return rows as one array: those of a source of blocks are put together."""
+    if isinstance(source, ArraySource):
+        return source
+    return ArraySource(np.concatenate(list(source.blocks())), source.columns)
+
+
 def as_source(X: Any) -> Source:
     """Return `X` itself if it is a Source, else an ArraySource over its array."""
     if hasattr(X, "blocks") and hasattr(X, "rereadable"):

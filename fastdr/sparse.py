@@ -246,12 +246,17 @@ def sparse_moments(rows: SparseSource, weights: FloatArray | None = None,
     zeros = np.where(counts == used, 0.0, np.maximum(total - weight, 0.0))
     centre, squares, _ = _merged(centre, squares, weight, -centre, zeros)
     about = centre if mean is None else np.ldexp(mean, exponent)
-    full = (counts == used) & (total * about**2 > OFFSET * squares)
-    shift = np.where(full, about, 0.0) if full.any() else None
-    rest = np.where(full, 0.0, about)
+    shift, rest = parts_of_centre(about, squares, total, counts == used)
     average = centre - (about - rest)
     squares += total * (centre - about)**2
     return SparseMoments(about, squares, shift, rest, average, used, total, mean is None, exponent)
+
+
+def parts_of_centre(mean: FloatArray, squares: FloatArray, weight: float, full: AnyArray
+                    ) -> tuple[FloatArray | None, FloatArray]:
+    """Return what comes off the stored values, of `full` columns far from 0, and the rest."""
+    first = full & (weight * mean**2 > OFFSET * squares)
+    return np.where(first, mean, 0.0) if first.any() else None, np.where(first, 0.0, mean)
 
 
 def _merged(mean: FloatArray, squares: FloatArray, weight: FloatArray, step: FloatArray,

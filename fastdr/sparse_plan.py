@@ -10,7 +10,6 @@ import numpy as np
 
 from fastdr.plan import (
     BASIS,
-    CLEAR,
     LARGEST_SCATTER,
     NOMINAL,
     PROOF,
@@ -23,6 +22,7 @@ from fastdr.plan import (
     block_of,
     column_of,
     columns_of,
+    fastest,
     lapack_steps,
     plan,
     readable,
@@ -89,9 +89,7 @@ def sparse_plan(task: Task, stored: Stored, *, rates: Rates = NOMINAL, memory: i
         raise ValueError(f"nothing fits in {readable(memory or 0)} beyond the data: "
                          f"{task.axes} axes need {needs}. Allow more memory, or ask for fewer "
                          "axes.")
-    chosen, steps = min(fitting, key=lambda way: way[0].seconds * (
-        CLEAR if way[0].on == "rows" else 1.0))
-    return replace(chosen, seconds=seconds_of(steps, rates))
+    return fastest(fitting, rates)
 
 
 def _by_scatter(task: Task, stored: Stored) -> tuple[Plan, list[Step]]:

@@ -35,12 +35,42 @@ FEW_ROWS = 4096
 _COLUMNS = 2048
 
 
-class Weighted:
-    """What moments of any kind know of the weights of their rows."""
+@dataclass(frozen=True)
+class Joint:
+    """First moments of two sets of rows together.
+
+    ``step`` (d,) between their means, and the ``share`` with which its square joins the scatter.
+    """
 
     count: int
     weight: float
     square_weight: float
+    mean: FloatArray
+    rest: FloatArray
+    step: FloatArray
+    share: float
+
+
+class Weighted:
+    """What moments of any kind know of their rows: weights and mean."""
+
+    count: int
+    weight: float
+    square_weight: float
+    mean: FloatArray
+    rest: FloatArray
+
+    def _joint(self, other: Weighted) -> Joint:
+        """First moments of both sets of rows (Chan, Golub & LeVeque 1983); refuses other widths."""
+        if other.mean.shape != self.mean.shape:
+            raise ValueError(f"cannot merge moments of {len(self.mean)} and {len(other.mean)} "
+                             "features.")
+        weight = self.weight + other.weight
+        step = (other.mean - self.mean) + (other.rest - self.rest)
+        move = self.rest + step * (other.weight / weight)
+        mean = self.mean + move
+        return Joint(self.count + other.count, weight, self.square_weight + other.square_weight,
+                     mean, (self.mean - mean) + move, step, self.weight * other.weight / weight)
 
     def divisor(self, ddof: float = 1, kind: Kind = "frequency") -> float:
         """Divisor that makes a covariance of the scatter.
@@ -135,7 +165,7 @@ class Moments(Weighted):
             raise_not_finite(rows)
             shift, offset, scatter = _of_huge(rows, weight)
         mean = shift + offset
-        counts = _counts(rows.shape[0], weight)
+        counts = counts_of(rows.shape[0], weight)
         return cls(*counts, mean, scatter, (shift - mean) + offset)
 
     @classmethod
@@ -170,19 +200,11 @@ class Moments(Weighted):
         return total
 
     def merge(self, other: Self) -> Self:
-        """Moments of both sets of rows together, O(d²) (Chan, Golub & LeVeque 1983)."""
-        if other.mean.shape != self.mean.shape:
-            raise ValueError(f"cannot merge moments of {len(self.mean)} and {len(other.mean)} "
-                             "features.")
-        weight = self.weight + other.weight
-        step = (other.mean - self.mean) + (other.rest - self.rest)
-        scatter = self.scatter + other.scatter
-        _add_outer(scatter, step, self.weight * other.weight / weight)
-        move = self.rest + step * (other.weight / weight)
-        mean = self.mean + move
-        return type(self)(self.count + other.count, weight,
-                          self.square_weight + other.square_weight, mean, scatter,
-                          (self.mean - mean) + move)
+        """Moments of both sets of rows together, O(d²)."""
+        both, scatter = self._joint(other), self.scatter + other.scatter
+        _add_outer(scatter, both.step, both.share)
+        return type(self)(both.count, both.weight, both.square_weight, both.mean, scatter,
+                          both.rest)
 
     __add__ = merge
 
@@ -222,7 +244,7 @@ class Moments(Weighted):
         return self.squares / self.divisor(ddof)
 
 
-def _counts(rows: int, weight: FloatArray | None) -> tuple[int, float, float]:
+def counts_of(rows: int, weight: FloatArray | None) -> tuple[int, float, float]:
     """Rows that count, sum of weights, sum of squared weights."""
     if weight is None:
         return rows, float(rows), float(rows)

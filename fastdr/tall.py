@@ -12,9 +12,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fastdr.bases import orthonormalise
-from fastdr.centring import CentredRows, whole_array
+from fastdr.centring import CentredRows
 from fastdr.dimension import flipped_values
 from fastdr.operators import gram
+from fastdr.sources import gathered
 from fastdr.validation import FloatArray
 
 
@@ -69,7 +70,7 @@ def upright(rows: CentredRows) -> tuple[Tall, FloatArray]:
         return tall, rows.scatter if varying.all() else rows.scatter[np.ix_(varying, varying)]
     if rows.exponent:
         return tall, gram_of(tall)
-    array = whole_array(rows.source)
+    array = gathered(rows.source).array
     matrix = gram(array, rows.mean, rows.scale, single=rows.single)
     if matrix is None:  # squares leave the float32 range
         matrix = gram(array, rows.mean, rows.scale)

@@ -28,7 +28,7 @@ from fastdr.solvers import (
     single_error,
 )
 from fastdr.sources import ArraySource
-from fastdr.sparse import OFFSET, SparseAction, SparseMoments, SparseSource
+from fastdr.sparse import SparseAction, SparseMoments, SparseSource, parts_of_centre
 from fastdr.tall import Square, Tall, upright
 from fastdr.validation import AnyArray, FloatArray
 
@@ -103,12 +103,10 @@ def _images(given: AnyArray, apart: bool, data: CentredRows) -> AnyArray:
 
 def _moments_about(data: CentredRows, rows: SparseSource) -> SparseMoments:
     """Say what to centre at: columns that are full and far from 0 first, the others afterwards."""
-    far = data.weight * data.mean**2 > OFFSET * data.squares
-    full = far & (np.bincount(rows.indices, minlength=far.size) == len(rows))
+    full = np.bincount(rows.indices, minlength=data.mean.size) == len(rows)
     return SparseMoments(
-        data.mean, data.squares, np.where(full, data.mean, 0.0) if full.any() else None,
-        np.where(full, 0.0, data.mean), np.zeros_like(data.mean), data.count, data.weight,
-        data.estimated, data.exponent)
+        data.mean, data.squares, *parts_of_centre(data.mean, data.squares, data.weight, full),
+        np.zeros_like(data.mean), data.count, data.weight, data.estimated, data.exponent)
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,6 @@ class TruncatedSVD(LinearEstimator):
             moments, turn = scores.moments, svd(scores.factor)
             vectors = turn.Vh @ vectors
             variances = np.einsum("ij,jk,ik->i", turn.Vh, moments.scatter, turn.Vh) / moments.count
-        names = getattr(self, "feature_names_in_", None)
         values = np.ldexp(turn.S, -exponent)
         deviations = np.ldexp(np.sqrt(np.maximum(variances, 0.0)), -exponent)
         report, told = self._report(source, found), found.spectrum.certificate
@@ -213,8 +212,7 @@ class TruncatedSVD(LinearEstimator):
             components=fix_signs(vectors).astype(working_dtype(source.dtype)),
             singular_values=values, deviations=deviations,
             total_deviation=float(np.ldexp(np.sqrt(found.variance), -exponent)),
-            count=moments.count, report=report,
-            feature_names=None if names is None else tuple(map(str, names)))
+            count=moments.count, report=report, feature_names=self._feature_labels)
 
     def _report(self, source: Source, found: _Found) -> dict[str, Any]:
         axes, reason = found.spectrum, found.way.reason

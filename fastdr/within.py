@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastdr._dense import Matrix, centre_classes
-from fastdr.centring import piece, whole_array
+from fastdr.centring import piece
 from fastdr.class_statistics import ClassMoments, Codes, class_columns, labelled_blocks
 from fastdr.mapped import read
 from fastdr.scatter import PANEL, ScatterSum
-from fastdr.sources import Rows, Source
+from fastdr.sources import Rows, Source, gathered
 from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, raise_not_finite
 
 NOISE = 4  # deviations of a column, in eps times its mean, that count as rounding
@@ -176,7 +176,7 @@ def of_tall(source: Source, codes: Codes, weights: FloatArray, sample: ClassSamp
 def of_wide(source: Source, codes: Codes, weights: FloatArray, sample: ClassSample
             ) -> tuple[ClassSample, Within]:
     """Class means and column variances of fewer rows than features, read again as needed."""
-    array = whole_array(source)
+    array = gathered(source).array
     means, rests, squares = class_columns(array, codes, weights, len(sample.classes))
     columns = ClassColumns(array, codes, means, rests, squares)
 

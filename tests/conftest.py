@@ -1,7 +1,9 @@
 """Fixtures: dtypes, layouts, solver names, thread counts, data, and a clean process state."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,4 +131,20 @@ def run_python():
                               capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+    return run
+
+
+@pytest.fixture
+def run_example(tmp_path):
+    """Run a script of examples/ with warnings as errors; its pictures go to tmp_path."""
+
+    def run(name):
+        script = Path(__file__).parent.parent / "examples" / f"{name}.py"
+        if not script.exists():
+            pytest.skip("examples are not beside the tests")
+        done = subprocess.run([sys.executable, "-P", "-W", "error", script, tmp_path], text=True,
+                              capture_output=True, env=os.environ | {"MPLCONFIGDIR": str(tmp_path)})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     return run

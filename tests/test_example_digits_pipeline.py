@@ -1,23 +1,14 @@
 """examples/digits_pipeline.py: it runs, and what it prints is true (seed S16)."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "examples" / "digits_pipeline.py"
 
-
-@pytest.mark.skipif(not SCRIPT.exists(), reason="examples are not beside the tests")
-def test_s16_a_pipeline_keeps_its_accuracy_with_far_fewer_features(tmp_path):
+def test_s16_a_pipeline_keeps_its_accuracy_with_far_fewer_features(run_example, tmp_path):
     image = pytest.importorskip("matplotlib.image")
-    done = subprocess.run([sys.executable, "-P", "-W", "error", SCRIPT, tmp_path], text=True,
-                          capture_output=True, env=os.environ | {"MPLCONFIGDIR": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    sizes, *curve, chosen, told, transformed, _ = done.stdout.splitlines()
+    printed = run_example("digits_pipeline")
+    sizes, *curve, chosen, told, transformed, _ = printed.splitlines()
     assert sum(map(int, re.findall(r"\d+", sizes)[:2])) == 1797
     accuracy = {int(k): float(value) for k, value in
                 (re.fullmatch(r"k = +(\d+): (\S+) cross-validated", line).groups()

@@ -1,24 +1,15 @@
 """examples/fisher.py: it runs, and what it prints is true (seed S20)."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "examples" / "fisher.py"
 
-
-@pytest.mark.skipif(not SCRIPT.exists(), reason="examples are not beside the tests")
-def test_s20_fishers_direction_beats_the_means(tmp_path):
+def test_s20_fishers_direction_beats_the_means(run_example, tmp_path):
     image = pytest.importorskip("matplotlib.image")
-    done = subprocess.run([sys.executable, "-P", "-W", "error", SCRIPT, tmp_path], text=True,
-                          capture_output=True, env=os.environ | {"MPLCONFIGDIR": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    printed = run_example("fisher")
+    lines = printed.splitlines()
     vectors = [np.array(re.search(r"\[(.*)\]", line)[1].split(), float) for line in lines[:3]]
     np.testing.assert_array_equal(vectors[0], vectors[1])
     assert abs(vectors[0] @ vectors[2]) < 0.7

@@ -1,23 +1,14 @@
 """examples/latent_semantics.py: it runs, and what it prints is true (seed S19)."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "examples" / "latent_semantics.py"
 
-
-@pytest.mark.skipif(not SCRIPT.exists(), reason="examples are not beside the tests")
-def test_s19_a_query_finds_documents_that_share_no_word_with_it(tmp_path):
+def test_s19_a_query_finds_documents_that_share_no_word_with_it(run_example, tmp_path):
     image = pytest.importorskip("matplotlib.image")
-    done = subprocess.run([sys.executable, "-P", "-W", "error", SCRIPT, tmp_path], text=True,
-                          capture_output=True, env=os.environ | {"MPLCONFIGDIR": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    sizes, query, *hits, apart, others, folded, proof, _ = done.stdout.splitlines()
+    printed = run_example("latent_semantics")
+    sizes, query, *hits, apart, others, folded, proof, _ = printed.splitlines()
     assert [int(number) for number in re.findall(r"\d+", sizes)][0::2] == [17, 3]
     asked = set(re.findall(r"\w+", query.partition(":")[2]))
     assert asked == {"real", "estate"}

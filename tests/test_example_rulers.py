@@ -1,24 +1,15 @@
 """examples/rulers.py: it runs, and what it prints is true (seed S15)."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "examples" / "rulers.py"
 
-
-@pytest.mark.skipif(not SCRIPT.exists(), reason="examples are not beside the tests")
-def test_s15_two_rulers_share_one_axis(tmp_path):
+def test_s15_two_rulers_share_one_axis(run_example, tmp_path):
     image = pytest.importorskip("matplotlib.image")
-    done = subprocess.run([sys.executable, "-P", "-W", "error", SCRIPT, tmp_path], text=True,
-                          capture_output=True, env=os.environ | {"MPLCONFIGDIR": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    axis, share, variance, errors, point, back, _ = done.stdout.splitlines()
+    printed = run_example("rulers")
+    axis, share, variance, errors, point, back, _ = printed.splitlines()
     found, exact = (np.array(text.split(), float) for text in re.findall(r"\[(.*?)\]", axis))
     assert found @ exact > np.cos(np.radians(1))
     assert float(share.split()[-1]) > 0.99

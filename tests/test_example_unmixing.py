@@ -1,23 +1,14 @@
 """examples/unmixing.py: it runs, and what it prints is true (seed S22)."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent / "examples" / "unmixing.py"
 
-
-@pytest.mark.skipif(not SCRIPT.exists(), reason="examples are not beside the tests")
-def test_s22_known_sources_are_unmixed(tmp_path):
+def test_s22_known_sources_are_unmixed(run_example, tmp_path):
     image = pytest.importorskip("matplotlib.image")
-    done = subprocess.run([sys.executable, "-P", "-W", "error", SCRIPT, tmp_path], text=True,
-                          capture_output=True, env=os.environ | {"MPLCONFIGDIR": str(tmp_path)})
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    printed = run_example("unmixing")
+    lines = printed.splitlines()
     numbers = [[float(text) for text in re.findall(r"\d+\.\d+(?:e-\d+)?", line)]
                for line in lines[:-1]]
     assert all(correlation > 0.995 for correlation, in numbers[:4])
