@@ -73,6 +73,6 @@ class OperatorAction:
 def images(action: Action, rows: FloatArray) -> FloatArray:
     """Return the images of float64 `rows`, a few at a time, contiguous."""
     result = np.empty_like(rows)
-    for first in range(0, len(rows), 16):
-        result[first:first + 16] = action(rows[first:first + 16])
+    for first in range(0, len(rows), 64):
+        result[first:first + 64] = action(rows[first:first + 64])
     return result

@@ -31,8 +31,9 @@ Kind = Literal["frequency", "reliability"]
 
 # Below this many rows float64 arithmetic costs next to nothing and is exact for float32 data.
 FEW_ROWS = 4096
-# Columns that one thread takes at a time in `column_moments`.
-_COLUMNS = 2048
+# Columns and cells that one thread takes at a time in `column_moments`, and the squared distance of
+# the shift from the mean, relative to the variance, up to which squares are corrected for it.
+_COLUMNS, _CELLS, NEAR = 1 << 14, 1 << 22, 4.0
 
 
 @dataclass(frozen=True)
@@ -347,30 +348,47 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     return np.divide(found.scatter, divisor, out=found.scatter if out is None else out)
 
 
+def _column_sums(X: AnyArray, shift: FloatArray, root: FloatArray | None
+                 ) -> tuple[FloatArray, FloatArray]:
+    """Return Σ root² (x - shift) and Σ root² (x - shift)² by column, from parts of fixed size."""
+    rows, features = X.shape
+    wide = min(features, _COLUMNS)
+    tall = max(256, _CELLS // wide)
+    corners = [(row, left) for left in range(0, features, wide) for row in range(0, rows, tall)]
+    sums, squares = np.zeros((2, features))
+
+    def part(index: int) -> tuple[slice, FloatArray]:
+        row, left = corners[index]
+        columns = slice(left, min(left + wide, features))
+        found = np.zeros((2, columns.stop - left))
+        for matrix, start, first, last in Rows(X[:, columns]).pieces(row, min(row + tall, rows)):
+            add_column_sums(matrix, first, last, shift[columns],
+                            None if root is None else root[start:], *found)
+        return columns, found
+
+    for columns, found in ordered_map(part, len(corners)):
+        sums[columns] += found[0]
+        squares[columns] += found[1]
+    return sums, squares
+
+
 def column_moments(X: AnyArray, weight: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
     """Return (mean, squares) of the columns, squares = Σ weight (x - mean)²; no (d, d) matrix.
 
-    Two passes over `X`, O(n d), for data with more features than rows. Raises ValueError for NaN
-    and infinity.
+    One pass over `X`, O(n d), for data with more features than rows, and a second one where the
+    first rows are not near the mean. Raises ValueError for NaN and infinity.
     """
-    rows, features = X.shape
-    total = float(rows) if weight is None else float(weight.sum())
+    total = float(len(X)) if weight is None else float(weight.sum())
     root = None if weight is None else np.sqrt(weight)
-    means, squares = np.empty(features), np.empty(features)
-
-    def columns(index: int) -> None:
-        part = slice(index * _COLUMNS, min((index + 1) * _COLUMNS, features))
-        mean = middle(X[:, part], weight, integral=False)
-        for _ in range(2):  # the second pass is about the mean itself, so nothing cancels
-            sums, square = np.zeros(mean.size), np.zeros(mean.size)
-            for matrix, start, first, last in Rows(X[:, part]).pieces(0, rows):
-                at = None if root is None else root[start:]
-                add_column_sums(matrix, first, last, mean, at, sums, square)
-            with np.errstate(all="ignore"):
-                mean = mean + sums / total
-        means[part], squares[part] = mean, square
-
-    ordered_map(columns, -(-features // _COLUMNS))
+    means = middle(X, weight, integral=False)
+    for _ in range(2):
+        sums, squares = _column_sums(X, means, root)
+        with np.errstate(all="ignore"):
+            step = sums / total
+            means, moved = means + step, total * step**2
+            squares -= moved
+        if not (moved > NEAR * squares).any():
+            break
     if not np.isfinite(means).all() or not np.isfinite(squares).all():
         raise_not_finite(X)
     return means, squares

@@ -47,8 +47,8 @@ cdef extern from "tile.h" nogil:
         ptrdiff_t rows_work(ptrdiff_t, ptrdiff_t) noexcept nogil
         ptrdiff_t errors_work(ptrdiff_t, ptrdiff_t) noexcept nogil
         void gram_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, int,
-                        const void *, void *, void *) noexcept nogil
-        ptrdiff_t gram_work(ptrdiff_t) noexcept nogil
+                        const void *, void *, ptrdiff_t, void *) noexcept nogil
+        ptrdiff_t gram_work(ptrdiff_t, ptrdiff_t) noexcept nogil
         void symmetric_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const void *, void *,
                              void *) noexcept nogil
         ptrdiff_t symmetric_work() noexcept nogil
@@ -57,6 +57,8 @@ cdef extern from "tile.h" nogil:
     ctypedef struct fd_tile:
         const char *name
         fd_kernels f8, f4, i2
+        void column_sums(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const double *,
+                         double *, double *) noexcept nogil
         void add_rank_one(double *, ptrdiff_t, ptrdiff_t, const double *, double) noexcept nogil
         double read_words(const uint64_t *, ptrdiff_t) noexcept nogil
 
@@ -436,22 +438,8 @@ def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double
 
     shift, sums, squares (features,); root (rows,), the square roots of weights, or None.
     """
-    cdef const fd_kernels *kernel = kernels(8)
-    cdef Py_ssize_t d = rows.x.cols, padded = (d + kernel.width - 1) // kernel.width * kernel.width
-    cdef Py_ssize_t start = first, stop, j
-    cdef Memory packed = Memory(kernel.panel_bytes(d))
-    cdef Memory totals = Memory(2 * padded * 8)
-    cdef double *s = <double *>totals.data
-    cdef fd_affine affine
-    affine.col_shift, affine.row_shift, affine.row_factor = &shift[0], NULL, optional(root)
     with nogil:
-        while start < last:
-            stop = min(start + FD_PANEL, last)
-            kernel.pack(&rows.x, start, stop, &affine, packed.data, s, s + padded)
-            for j in range(d):
-                sums[j] += s[j]
-                squares[j] += s[padded + j]
-            start = stop
+        tile.column_sums(&rows.x, first, last, &shift[0], optional(root), &sums[0], &squares[0])
 
 
 def strip_width(Py_ssize_t itemsize):
@@ -490,7 +478,7 @@ def row_errors(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1]
 
 
 def gram_width(bint single):
-    """Columns that one call of add_gram_action multiplies."""
+    """Columns of a strip that add_gram_action multiplies."""
     return kernels(4 if single else 8).gram_width
 
 
@@ -498,13 +486,15 @@ def add_gram_action(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double
                     bint apart, Matrix factor, Matrix out):
     """Add A'(A factor) to out, A = rows [first, last) - shift; see tile.h for `apart`.
 
-    factor and out (p, gram_width) row-major in the working dtype.
+    factor and out (strips p, gram_width) row-major in the working dtype: strips of columns, one
+    below the other.
     """
     cdef const fd_kernels *kernel = kernels_of(factor)
-    cdef Memory work = Memory(kernel.gram_work(rows.x.cols))
+    cdef Py_ssize_t strips = factor.x.rows // rows.x.cols
+    cdef Memory work = Memory(kernel.gram_work(rows.x.cols, strips))
     with nogil:
         kernel.gram_apply(&rows.x, first, last, optional(shift), apart, factor.x.data,
-                          <void *>out.x.data, work.data)
+                          <void *>out.x.data, strips, work.data)
 
 
 def add_symmetric_action(Matrix matrix, Py_ssize_t first, Py_ssize_t last, Matrix factor,

@@ -129,24 +129,27 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
                      ptrdiff_t q, int single)
 {
     const ptrdiff_t n = x->rows, d = x->cols, size = single ? 4 : 8, w = kernel->gram_width;
+    const ptrdiff_t strips = 2, columns = strips * w;
     double *shift = room(d * 8), *offset = room(q * 8), *errors = room(n * 8);
     void *b = room(d * q * size), *back = room(q * d * size), *out = room(n * q * size);
-    void *v = room(d * w * size), *y = room(d * w * size), *y_apart = room(d * w * size);
-    void *work = room(kernel->rows_work(d, q) + kernel->errors_work(d, q) + kernel->gram_work(d));
-    long double *z = room(q * (ptrdiff_t)sizeof *z), *t = room(n * w * (ptrdiff_t)sizeof *t);
+    void *v = room(d * columns * size), *y = room(d * columns * size);
+    void *y_apart = room(d * columns * size);
+    void *work = room(kernel->rows_work(d, q) + kernel->errors_work(d, q) +
+                      kernel->gram_work(d, strips));
+    long double *z = room(q * (ptrdiff_t)sizeof *z), *t = room(n * columns * (ptrdiff_t)sizeof *t);
     for (ptrdiff_t j = 0; j < d; j++)
         shift[j] = draw();
     for (ptrdiff_t j = 0; j < q; j++)
         offset[j] = draw();
     for (ptrdiff_t j = 0; j < d * q; j++)
         put(b, j, single, draw()), put(back, j, single, draw() / (double)q);
-    for (ptrdiff_t j = 0; j < d * w; j++)
+    for (ptrdiff_t j = 0; j < d * columns; j++)
         put(v, j, single, draw());
     if (!kernel->rows_product(x, 0, n, shift, b, q, offset, out, work) && failures++ < 20)
         printf("%s: finite rows were said not to be\n", tile->name);
     kernel->row_errors(x, 0, n, shift, b, back, q, errors, work);
-    kernel->gram_apply(x, 0, n, shift, 0, v, y, work);
-    kernel->gram_apply(x, 0, n, shift, 1, v, y_apart, work);
+    kernel->gram_apply(x, 0, n, shift, 0, v, y, strips, work);
+    kernel->gram_apply(x, 0, n, shift, 1, v, y_apart, strips, work);
     for (ptrdiff_t i = 0; i < n; i++) {
         long double error = 0;
         for (ptrdiff_t k = 0; k < q; k++) {
@@ -165,24 +168,27 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
         }
         expect(tile->name, "row error", single, errors[i], error,
                (2 * d + 2) * sqrtl((long double)d * error) + 4 * d);
-        for (ptrdiff_t c = 0; c < w; c++) {
-            t[i * w + c] = 0;
+        for (ptrdiff_t c = 0; c < columns; c++) {
+            t[i * columns + c] = 0;
             for (ptrdiff_t j = 0; j < d; j++)
-                t[i * w + c] += (get(x->data, i * d + j, single) - (long double)shift[j]) *
-                                get(v, j * w + c, single);
+                t[i * columns + c] +=
+                    (get(x->data, i * d + j, single) - (long double)shift[j]) *
+                    get(v, (c / w * d + j) * w + c % w, single);
         }
     }
     for (ptrdiff_t j = 0; j < d; j++)
-        for (ptrdiff_t c = 0; c < w; c++) {
+        for (ptrdiff_t c = 0; c < columns; c++) {
+            const ptrdiff_t at = (c / w * d + j) * w + c % w;
             long double wanted = 0;
             for (ptrdiff_t i = 0; i < n; i++)
-                wanted += (get(x->data, i * d + j, single) - (long double)shift[j]) * t[i * w + c];
-            expect(tile->name, "gram", single, get(y, j * w + c, single), wanted, 4 * d * n);
-            expect(tile->name, "gram, apart", single, get(y_apart, j * w + c, single), wanted,
+                wanted += (get(x->data, i * d + j, single) - (long double)shift[j]) *
+                          t[i * columns + c];
+            expect(tile->name, "gram", single, get(y, at, single), wanted, 4 * d * n);
+            expect(tile->name, "gram, apart", single, get(y_apart, at, single), wanted,
                    16 * d * n);
         }
-    free(shift), free(offset), free(errors), free(b), free(back), free(out), free(v), free(y), free(y_apart);
-    free(work), free(z), free(t);
+    free(shift), free(offset), free(errors), free(b), free(back), free(out), free(v);
+    free(y), free(y_apart), free(work), free(z), free(t);
 }
 
 int main(void)

@@ -36,7 +36,7 @@ static inline ptrdiff_t fd_triangle_offset(ptrdiff_t strip, ptrdiff_t strips, pt
 
 typedef struct {
     ptrdiff_t width;      /* columns of a strip */
-    ptrdiff_t gram_width; /* columns of V in one gram_apply call: 64 bytes */
+    ptrdiff_t gram_width; /* columns of V in one strip of gram_apply: 64 bytes */
 
     /* Bytes of scratch for a packed panel of so many columns. */
     ptrdiff_t (*panel_bytes)(ptrdiff_t cols);
@@ -69,12 +69,12 @@ typedef struct {
     ptrdiff_t (*rows_work)(ptrdiff_t depth, ptrdiff_t q);
     ptrdiff_t (*errors_work)(ptrdiff_t cols, ptrdiff_t k);
 
-    /* y += A'(A v) with A = rows [first, last) of x - shift; v and y (x.cols, gram_width). If it
-       comes off `apart`, the products are corrected instead of the rows: faster, and as many
+    /* y += A'(A v) with A = rows [first, last) of x - shift; v and y (strips, x.cols, gram_width).
+       Rows are read, and copied if they must be, once for all strips. If the shift comes off `apart`, the products are corrected instead of the rows: faster, and as many
        digits are lost as the shift is larger than the rows about it. */
     void (*gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
-                       int apart, const void *v, void *y, void *work);
-    ptrdiff_t (*gram_work)(ptrdiff_t cols);
+                       int apart, const void *v, void *y, ptrdiff_t strips, void *work);
+    ptrdiff_t (*gram_work)(ptrdiff_t cols, ptrdiff_t strips);
 
     /* y += U v + (U - D)' v with U the rows [first, last) of the upper triangle of a symmetric x,
        from its diagonal D on; v and y (x.cols, gram_width). */
@@ -91,6 +91,10 @@ typedef struct {
     fd_kernels f8, f4;
     fd_kernels i2; /* 8-bit integers in pairs of int16: the scatter only */
 
+    /* sums += Σ root² (x - shift), squares += Σ root² (x - shift)² by column of rows [first, last);
+       root by row, or NULL. */
+    void (*column_sums)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
+                        const double *root, double *sums, double *squares);
     /* triangle += factor v v' */
     void (*add_rank_one)(double *triangle, ptrdiff_t cols, ptrdiff_t width, const double *v,
                          double factor);

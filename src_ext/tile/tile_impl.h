@@ -152,6 +152,7 @@ typedef __m128i fd_part;
 #include "tile_pack.h"
 #include "tile_scatter.h"
 #include "tile_rows.h"
+#include "tile_columns.h"
 #include "tile_end.h"
 
 #define T float
@@ -222,6 +223,7 @@ const fd_tile FD_JOIN(fd_tile, FD_ISA) = {
     .f4 = FD_KERNELS(f4, FD_BYTES / 4),
     .i2 = {.width = FD_BYTES / 4, .panel_bytes = panel_bytes_i2, .pack = pack_i2,
            .multiply = multiply_i2},
+    .column_sums = column_sums_f8,
     .add_rank_one = add_rank_one,
     .read_words = read_words,
 };

@@ -291,9 +291,10 @@ FD_INLINE ptrdiff_t FD_T(gram_rows)(ptrdiff_t cols)
     return FD_MIN(8 * FD_GROUP, FD_MAX(FD_GROUP, rows / FD_GROUP * FD_GROUP));
 }
 
-static ptrdiff_t FD_T(gram_work)(ptrdiff_t cols)
+static ptrdiff_t FD_T(gram_work)(ptrdiff_t cols, ptrdiff_t strips)
 {
-    return 64 + sizeof(T) * FD_T(gram_rows)(cols) * (FD_GRAM_LD(cols) + FD_GW);
+    return 64 + sizeof(T) * FD_T(gram_rows)(cols) * (FD_GRAM_LD(cols) + FD_GW) +
+           2 * strips * FD_GW * (ptrdiff_t)sizeof(double);
 }
 
 /* t (FD_GROUP, 64 bytes) += a (FD_GROUP, cols) v (cols, 64 bytes) */
@@ -360,21 +361,50 @@ FD_INLINE void FD_T(gram_backward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t
     }
 }
 
+/* y += A'(A v) for a block of `rows` rows in memory, padded to whole groups, and one strip. What the
+   shift makes of v, `offset`, comes off the products, whose sums are added to `sums`, unless NULL. */
+static void FD_T(gram_block)(const T *a, ptrdiff_t lda, ptrdiff_t rows, ptrdiff_t cols,
+                             const T *v, T *y, T *t, const double *offset, double *sums,
+                             fd_ahead *ahead)
+{
+    const ptrdiff_t padded = FD_UP(rows, FD_GROUP);
+    memset(t, 0, padded * FD_GW * sizeof(T));
+    for (int back = 0; back < 2; back++) {
+        for (ptrdiff_t j = 0; j < cols; j += FD_DEPTH)
+            for (ptrdiff_t r = 0; r < padded; r += FD_GROUP) {
+                const ptrdiff_t here = FD_MIN(FD_DEPTH, cols - j);
+                const T *from = a + r * lda + j;
+                if (back)
+                    FD_T(gram_backward)(from, lda, here, t + r * FD_GW, y + j * FD_GW, ahead);
+                else
+                    FD_T(gram_forward)(from, lda, here, v + j * FD_GW, t + r * FD_GW, ahead);
+                fd_advance(ahead, here);
+            }
+        for (ptrdiff_t i = 0; offset && !back && i < rows * FD_GW; i++) {
+            t[i] -= (T)offset[i % FD_GW];
+            sums[i % FD_GW] += t[i];
+        }
+    }
+}
+
 static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
-                             const double *shift, int apart, const void *v_, void *y_, void *work)
+                             const double *shift, int apart, const void *v_, void *y_,
+                             ptrdiff_t strips, void *work)
 {
     const ptrdiff_t cols = x->cols, ld = FD_GRAM_LD(cols), tall = FD_T(gram_rows)(cols);
     const T *v = v_;
     T *y = y_, *copy = (T *)FD_UP((uintptr_t)work, 64), *t = copy + tall * ld;
-    double offset[FD_GW] = {0}, sums[FD_GW] = {0};
+    double *offset = (double *)(t + tall * FD_GW), *sums = offset + strips * FD_GW;
     apart = apart && shift;
-    for (ptrdiff_t j = 0; apart && j < cols; j++)
-        for (ptrdiff_t s = 0; s < FD_GW; s++)
-            offset[s] += shift[j] * v[j * FD_GW + s];
+    memset(offset, 0, 2 * strips * FD_GW * sizeof(double));
+    for (ptrdiff_t s = 0; apart && s < strips; s++)
+        for (ptrdiff_t j = 0; j < cols; j++)
+            for (ptrdiff_t c = 0; c < FD_GW; c++)
+                offset[s * FD_GW + c] += shift[j] * v[(s * cols + j) * FD_GW + c];
     for (ptrdiff_t row = first; row < last; row += tall) {
         const ptrdiff_t rows = FD_MIN(tall, last - row), padded = FD_UP(rows, FD_GROUP);
         fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
-                                          2 * padded / FD_GROUP * cols);
+                                          2 * strips * padded / FD_GROUP * cols);
         const T *a = (const T *)(x->data + row * x->row_step);
         ptrdiff_t lda = x->row_step / (ptrdiff_t)sizeof(T);
         if ((shift && !apart) || rows < padded || !FD_T(in_place)(x)) {
@@ -383,27 +413,14 @@ static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
             a = copy;
             lda = ld;
         }
-        memset(t, 0, padded * FD_GW * sizeof(T));
-        for (int back = 0; back < 2; back++) {
-            for (ptrdiff_t j = 0; j < cols; j += FD_DEPTH)
-                for (ptrdiff_t r = 0; r < padded; r += FD_GROUP) {
-                    const ptrdiff_t here = FD_MIN(FD_DEPTH, cols - j);
-                    const T *from = a + r * lda + j;
-                    if (back)
-                        FD_T(gram_backward)(from, lda, here, t + r * FD_GW, y + j * FD_GW, &ahead);
-                    else
-                        FD_T(gram_forward)(from, lda, here, v + j * FD_GW, t + r * FD_GW, &ahead);
-                    fd_advance(&ahead, here);
-                }
-            for (ptrdiff_t i = 0; apart && !back && i < rows * FD_GW; i++) {
-                t[i] -= (T)offset[i % FD_GW];
-                sums[i % FD_GW] += t[i];
-            }
-        }
+        for (ptrdiff_t s = 0; s < strips; s++)
+            FD_T(gram_block)(a, lda, rows, cols, v + s * cols * FD_GW, y + s * cols * FD_GW, t,
+                             apart ? offset + s * FD_GW : NULL, sums + s * FD_GW, &ahead);
     }
-    for (ptrdiff_t j = 0; apart && j < cols; j++)
-        for (ptrdiff_t s = 0; s < FD_GW; s++)
-            y[j * FD_GW + s] -= (T)(shift[j] * sums[s]);
+    for (ptrdiff_t s = 0; apart && s < strips; s++)
+        for (ptrdiff_t j = 0; j < cols; j++)
+            for (ptrdiff_t c = 0; c < FD_GW; c++)
+                y[(s * cols + j) * FD_GW + c] -= (T)(shift[j] * sums[s * FD_GW + c]);
 }
 
 /* Rows of a block of a symmetric matrix: FD_DEPTH columns of them stay in L2. */
