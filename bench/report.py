@@ -43,10 +43,11 @@ def say(text: str) -> None:
 
 def measured(cases: list[Case], given: argparse.Namespace) -> dict[str, Any]:
     """Measure limits, speed and memory; the document holds plain values only."""
+    load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None  # before our own
     threads, _limit = machine.set_threads(given.threads)
     found = None if given.no_limits else limits.measure(threads, quick=given.quick)
     document = {"format": FORMAT, "quick": given.quick, "machine": machine.describe(threads),
-                "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+                "load": load,
                 "limits": found and found.as_dict(), "rows": [], "memory": []}
     for case in cases:
         start = perf_counter()
@@ -68,7 +69,8 @@ def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         if old[part] != new[part]:
             raise ValueError(f"the existing file differs in {part!r} from this run: "
                              "measure all cases again, or write to another file")
-    result = dict(old, limits=new["limits"] or old["limits"])
+    result = dict(old, limits=new["limits"] or old["limits"],
+                  load=max(old["load"] or [0.0], new["load"] or [0.0]))
     for part in ("rows", "memory"):
         again = {row["name"]: row for row in new[part]}
         result[part] = [again.pop(row["name"], row) for row in old[part]] + list(again.values())

@@ -45,6 +45,13 @@ def cell(entry: dict[str, Any]) -> str:
     return f"{sign}{duration(entry['median'])} {spread} ({reached(entry['error'])})"
 
 
+def brief(entry: dict[str, Any]) -> str:
+    """Time and error alone."""
+    if entry["state"] != "measured":
+        return entry["state"]
+    return f"{duration(entry['median'])} ({reached(entry['error'])})"
+
+
 def _mark(value: float | None, floor: float | None, binding: bool) -> str:
     if value is None or floor is None or not binding:
         return ""
@@ -89,9 +96,15 @@ def missed(document: Document) -> list[Row]:
             or row["right"] is not True]
 
 
+def loud(document: Document) -> list[str]:
+    """Return a warning if other programs were at work."""
+    load = (document["load"] or [0.0])[0]
+    return ([f"**Not a quiet machine**: load {load:.1f} when the run began; do not quote figures"]
+            if load > 0.5 else [])
+
+
 def head(document: Document) -> str:
     machine, limits = document["machine"], document["limits"]
-    load = (document["load"] or [0.0])[0]
     versions = ", ".join(f"{name} {number or 'absent'}"
                          for name, number in machine["versions"].items())
     blas = "; ".join(f"{each['library']} {each['version']}, kernel {each['kernel']}, "
@@ -104,8 +117,7 @@ def head(document: Document) -> str:
         f"{machine['system']}; **threads for everybody: {machine['threads']}**",
         f"- Limits measured in the same run: {measured}",
         f"- fastdr kernels: {machine['isa']}; BLAS: {blas}",
-        *([f"- **Not a quiet machine**: load {load:.1f} when the run began; do not quote figures"]
-          if load > 0.5 else []),
+        *(f"- {line}" for line in loud(document)),
         f"- Python {machine['python']}, {versions}",
     ])
 
@@ -173,14 +185,17 @@ def summary(document: Document) -> str:
     quick, body = document["quick"], []
     for row in document["rows"]:
         best = next((e for e in row["contestants"] if e["name"] == row["best_rival"]), None)
-        rival = f"{best['name']}: {cell(best)}" if best else "—"
-        body.append([f"{row['group']} {shape(row)}", cell(ours(row)), rival, ratio(row, quick),
-                     f"{row['target']:g}×", share(row, quick)])
+        rival = f"{best['name']}: {brief(best)}" if best else "—"
+        limit = share(row, quick)
+        body.append([f"{row['group']} {shape(row)}", brief(ours(row)), rival, ratio(row, quick),
+                     f"{row['target']:g}×", limit if "missed" in limit else limit.split(",")[0]])
+    machine = document["machine"]
     return "\n\n".join([
-        head(document),
-        "Median ± half the interquartile range (relative error reached).",
+        f"{machine['cpu']}, {machine['threads']} threads for everybody; medians, in brackets the "
+        "relative error reached. Rivals run at their best, and count where they are as accurate as "
+        "the row asks.", *loud(document),
         table(["work", "fastdr", "fastest rival", "ratio", "floor", "share of limit"], body),
-        "All rivals, memory and the method: [bench/](bench/README.md)."])
+        "All rivals, versions, noise, memory and the method: [bench/](bench/README.md)."])
 
 
 def replace_block(text: str, block: str) -> str:

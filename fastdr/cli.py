@@ -20,6 +20,7 @@ import numpy as np
 
 from fastdr import __version__
 from fastdr.checkpoints import CheckpointedSource, origin_of
+from fastdr.cli_demo import demo
 from fastdr.cli_plot import check_columns, faults_at_rows, plot
 from fastdr.cli_rows import WAIT, opened, rows_at, scores_of
 from fastdr.cli_text import Weighting, fit_text, print_certificate, search
@@ -29,7 +30,13 @@ from fastdr.persistence import load_axes, load_values
 from fastdr.progress import with_progress
 from fastdr.sinks import open_sink
 from fastdr.sparse import SparseSource
-from fastdr.summaries import facts_of, loss_table, singular_facts, singular_table, variance_table
+from fastdr.summaries import (
+    TABLE_ROWS,
+    facts_of,
+    singular_facts,
+    singular_table,
+    variance_table,
+)
 from fastdr.threads import set_num_threads
 
 try:
@@ -37,7 +44,6 @@ try:
 except ModuleNotFoundError:  # main() says how to install it
     typer = None  # type: ignore[assignment]
 
-TABLE_ROWS = 10
 RATED_BYTES = 1 << 20  # of rows from which a rate says something
 
 
@@ -77,6 +83,8 @@ if typer is not None:
         "share of the variance like 0.95, or mle, gavish-donoho or parallel. Default: all.")]
     Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all CPUs.")]
     AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+    Missing = Annotated[bool, typer.Option(
+        "--missing", help="INPUT has cells that are missing: blank, null or NaN.")]
     Dask = Annotated[str | None, typer.Option(
         metavar="ADDRESS", help="Let the workers of the Dask scheduler there read INPUT and "
         "compute, like tcp://host:8786; each needs fastdr, and INPUT under the same path.")]
@@ -98,6 +106,7 @@ def fit(source: Rows,
             "\"title\" (.jsonl). Makes an index for `search`.")] = False,
         weighting: Annotated[Weighting, typer.Option(help="Of words, with --text.")]
         = Weighting.tfidf,
+        missing: Missing = False,
         member: Member = None, columns: Columns = None, memory: Memory = None,
         checkpoint: Annotated[float, typer.Option(
             metavar="SECONDS", help="Save the state of a long fit beside OUTPUT so often; the "
@@ -118,12 +127,13 @@ def fit(source: Rows,
             raise typer.BadParameter("cannot be given with --text.", param_hint="--dask")
         fit_text(source, output, kept, weighting, as_json)
         return
-    with rows_at(source, member, columns, memory, dask, dask_timeout) as rows:
+    with rows_at(source, member, columns, memory, dask, dask_timeout, missing) as rows:
         start = time.perf_counter()
         estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
-                        svd_solver=solver.value, progress=_show(progress), max_memory=memory)
+                        svd_solver=solver.value, progress=_show(progress), max_memory=memory,
+                        missing="em" if missing else None)
         tall = rows.shape[0] is None or rows.shape[0] >= rows.shape[1]
-        summed = (tall and checkpoint >= 0 and not isinstance(rows, SparseSource)
+        summed = (tall and checkpoint >= 0 and not missing and not isinstance(rows, SparseSource)
                   and estimator._way(rows).on == "covariance")
         saved = CheckpointedSource(
             rows, output.with_name(f"{output.name}.checkpoint"),
@@ -177,20 +187,20 @@ def plan(source: Rows, components: Components = None,
         typer.echo(textwrap.fill(line, 80, subsequent_indent=" " * 10))
 
 
-def transform(model: Model, source: Rows, output: Output, member: Member = None,
-              columns: Columns = None, memory: Memory = None, threads: Threads = None,
+def transform(model: Model, source: Rows, output: Output, missing: Missing = False,
+              member: Member = None, columns: Columns = None, memory: Memory = None, threads: Threads = None,
               progress: Progress = None, as_json: AsJson = False, dask: Dask = None,
               dask_timeout: DaskTimeout = WAIT) -> None:
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
     fitted, done = load_axes(model), 0
-    with rows_at(source, member, columns, memory, dask, dask_timeout) as rows:
+    with rows_at(source, member, columns, memory, dask, dask_timeout, missing) as rows:
         check_columns(fitted, rows, source)
         names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
         if fitted.whiten == "zca":
             names = fitted.feature_names or rows.columns
         with faults_at_rows(source, rows), open_sink(output, names) as sink:
-            for scores in scores_of(rows, fitted, _show(progress)):
+            for scores in scores_of(rows, fitted, _show(progress), missing):
                 sink.write(scores)
                 done += len(scores)
     _print_outcome({"output": str(output), "rows": done, "columns": fitted.n_outputs}, as_json)
@@ -245,62 +255,6 @@ def info(model: Model,
     typer.echo(variance_table(fitted, limit) if isinstance(fitted, LinearModel)
                else singular_table(fitted, limit))
     print_certificate(fitted)
-
-
-def demo(output: Annotated[Path, typer.Option(
-        help="Directory to write to; made if missing.")] = Path("fastdr-demo")) -> None:
-    """Show the main job on scikit-learn's handwritten digits."""
-    from sklearn.datasets import load_digits
-
-    from fastdr.pca import PCA
-
-    images = load_digits()
-    X = images.data
-    output.mkdir(parents=True, exist_ok=True)
-    typer.echo(f"Handwritten digits (bundled with scikit-learn): {len(X)} images of 8 x 8 pixels,\n"
-               f"so {len(X)} rows x {X.shape[1]} features.\n")
-    start = time.perf_counter()
-    estimator = PCA().fit(X)
-    model = estimator.model_
-    typer.echo(f"PCA of all of them in {1000 * (time.perf_counter() - start):.1f} ms "
-               f"({model.report['method']}). The variances, how far each may\n"
-               f"be off by rounding, and the share of the total that they explain:\n")
-    typer.echo(variance_table(model, TABLE_ROWS))
-    print_certificate(model)
-    typer.echo(f"\nThe loss of keeping k components, measured on the images, equals the sum of\n"
-               f"the variances left out (total {model.total_variance:.6g}):\n")
-    ks = [1, 2, 4, 8, 16, 32, model.rank]
-    typer.echo(loss_table(model, X, ks))
-    enough = int(np.argmax(np.cumsum(model.variances) >= 0.95 * model.total_variance)) + 1
-    typer.echo(f"\n{enough} of {X.shape[1]} components keep 95 % of the variance.\n")
-    _write_demo(output, model, images, enough)
-    typer.echo(f"Next:\n  fastdr info {output}/digits.fdr\n"
-               f"  fastdr fit {output}/digits.npy -k 0.95 -o {output}/small.fdr\n"
-               f"  fastdr transform {output}/small.fdr {output}/digits.npy -o {output}/scores.csv")
-
-
-def _write_demo(output: Path, model: LinearModel, images: Any, chosen: int) -> None:
-    """Write the pictures, the model and its data; say which file is what."""
-    written = {"digits.fdr": "the model", "digits.npy": "the data"}
-    model.save(output / "digits.fdr")
-    with open_sink(output / "digits.npy") as sink:
-        sink.write(images.data)
-    try:
-        from fastdr.plots import new_figure, reconstructions, scree
-
-        figure = new_figure()
-        scree(model, chosen=chosen, ax=figure.subplots())
-        figure.savefig(output / "scree.png")
-        figure = reconstructions(model, images.data[:10], shape=(8, 8), ks=[chosen, 16, 8, 4, 2, 1])
-        figure.savefig(output / "digits.png")
-        written |= {"scree.png": "variances and what they add up to",
-                    "digits.png": "originals beside their reconstructions"}
-    except ModuleNotFoundError as error:
-        typer.echo(f"No pictures: {error}.\n", err=True)
-    typer.echo("Written:")
-    for name, content in written.items():
-        typer.echo(f"  {output / name!s:36}  {content}")
-    typer.echo()
 
 
 def _parse_components(text: str | None) -> int | float | str | None:

@@ -22,35 +22,40 @@ WAIT = 20.0  # seconds for a scheduler to answer, and for its first worker
 AHEAD = 2  # results for each thread of the workers that may wait to be written
 
 
-def opened(path: Path, member: str | None, columns: str | None, memory: str | None) -> Source:
+def opened(path: Path, member: str | None, columns: str | None, memory: str | None,
+           missing: bool = False) -> Source:
     """Open INPUT with blocks that take a fourth of `memory` at most."""
     within = None if memory is None else max(1, as_bytes(memory) // 4)
-    return open_rows(path, member=member, columns=_names(columns), memory=within)
+    return open_rows(path, member=member, columns=_names(columns), memory=within, missing=missing)
 
 
 @contextmanager
 def rows_at(path: Path, member: str | None, columns: str | None, memory: str | None,
-            scheduler: str | None, seconds: float) -> Iterator[Source]:
+            scheduler: str | None, seconds: float, missing: bool) -> Iterator[Source]:
     """Open INPUT here, or in a session with the Dask cluster at `scheduler`.
 
     Raises ConnectionError if no scheduler answers within `seconds`, or it has no worker by then.
     """
     if scheduler is None:
-        yield opened(path, member, columns, memory)
+        yield opened(path, member, columns, memory, missing)
         return
+    if missing:
+        raise ValueError("--missing reads all rows here, many times; it cannot be given with "
+                         "--dask.")
     with _cluster(scheduler, seconds):
         yield dask_rows(path, member=member, columns=_names(columns))
 
 
-def scores_of(rows: Source, model: LinearModel, bar: bool) -> Iterator[AnyArray]:
+def scores_of(rows: Source, model: LinearModel, bar: bool, missing: bool) -> Iterator[AnyArray]:
     """Yield the scores of consecutive rows, computed where the rows are."""
+    scores = model.transform_observed if missing else model.transform
     if isinstance(rows, DaskSource):
         names = [str(index) for index in range(model.n_outputs)]
         yield from _in_order(rows.mapped(model.transform, names,
                                          working_dtype(rows.dtype)))
         return
     for block in (with_progress(rows, "rows", leave=True) if bar else rows).blocks():
-        yield model.transform(block)
+        yield scores(block)
 
 
 def _names(columns: str | None) -> list[str] | None:

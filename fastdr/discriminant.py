@@ -19,7 +19,7 @@ from fastdr.fisher import directions
 from fastdr.models import fix_signs
 from fastdr.sources import ArraySource, Source, gathered
 from fastdr.sparse import SparseSource
-from fastdr.sparse_within import of_sparse
+from fastdr.sparse_within import of_sparse, sparse_ledoit_wolf
 from fastdr.validation import (
     AccuracyWarning,
     AnyArray,
@@ -58,7 +58,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
     shrinkage : None, "auto" or float in [0, 1]
         Replace S_W by (1 - s) S_W + s (trace / d) I. "auto" shrinks the covariance of each class
         by the lemma of Ledoit and Wolf (2004) in columns of unit deviation, as scikit-learn
-        does; it reads the rows of an array a class at a time.
+        does; it reads the rows of an array or sparse matrix a class at a time.
     priors : (C,) array, optional
         Probabilities of the classes; by default their share of the rows.
     n_components : int, optional
@@ -125,7 +125,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
 
     @property
     def _takes_sparse(self) -> bool:
-        return self.shrinkage != "auto" and self.covariance_estimator is None
+        return self.covariance_estimator is None
 
     def fit(self, X: ArrayLike | Source, y: ArrayLike | None = None,
             sample_weight: ArrayLike | None = None) -> Self:
@@ -247,10 +247,13 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
             source = gathered(source)
         ridge = None
         if self.shrinkage == "auto":
-            if not isinstance(source, ArraySource):
+            if isinstance(source, SparseSource):
+                shares, ridge = sparse_ledoit_wolf(source, codes, weights, priors)
+            elif isinstance(source, ArraySource):
+                shares, ridge = ledoit_wolf(source.array, codes, weights, priors)
+            else:
                 raise ValueError("shrinkage='auto' reads the rows a class at a time and needs an "
-                                 "array; give a number instead.")
-            shares, ridge = ledoit_wolf(source.array, codes, weights, priors)
+                                 "array or a sparse matrix; give a number instead.")
             factors = shares / sizes
         factors = np.maximum(factors, 1e-30 / total)  # a class of no effect still has a mean
         row_weights = factors[codes] if weights is None else factors[codes] * weights

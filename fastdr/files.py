@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, NoReturn
@@ -41,7 +42,8 @@ _CSV_BYTES = 1 << 22
 
 
 def open_source(path: str | os.PathLike[str], *, member: str | None = None,
-                block_rows: int | None = None, columns: Sequence[str] | None = None) -> Source:
+                block_rows: int | None = None, columns: Sequence[str] | None = None,
+                missing: bool = False) -> Source:
     r"""Open a file or folder of numbers as a source of row blocks; the whole is never in memory.
 
     Parameters
@@ -60,6 +62,9 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
         Rows of a block; by default about 16 MB of them.
     columns : sequence of str, optional
         Which columns of a table to read, in this order.
+    missing : bool, default False
+        Read blank cells of CSV files, "nan" there, and null cells of tables as NaN; they are errors
+        otherwise.
 
     Returns
     -------
@@ -95,7 +100,7 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     if block_rows is not None and block_rows < 1:
         raise ValueError(f"block_rows must be a positive integer, got {block_rows}.")
     if path.is_dir():
-        return _folder_source(path, member, block_rows, columns)
+        return _folder_source(path, member, block_rows, columns, missing)
     suffix = file_suffix(path, READABLE)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
@@ -105,7 +110,7 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
         raise ValueError(f"{path}: member={member!r} was given, but only .npz, HDF5 and Zarr "
                          "files have members.")
     if suffix in TABLE_SUFFIXES:
-        return _TABLES[suffix]([path], block_rows, columns)
+        return _TABLES[suffix]([path], block_rows, columns, missing)
     if columns is not None and "csv" not in suffix:
         raise ValueError(f"{path}: columns={list(columns)} were given, but only tables have named "
                          "columns.")
@@ -113,7 +118,8 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
         return hdf5_source(path, member, block_rows)
     if suffix == ".npz":
         return _npz_source(path, member, block_rows)
-    source = npy_source(path, block_rows) if suffix == ".npy" else _csv_source(path, block_rows)
+    source = (npy_source(path, block_rows) if suffix == ".npy"
+              else _csv_source(path, block_rows, missing))
     return source if columns is None else _with_columns(path, source, columns)
 
 
@@ -127,7 +133,7 @@ def file_suffix(path: Path, allowed: Sequence[str] = SUFFIXES) -> str:
 
 
 def _folder_source(path: Path, member: str | None, rows: int | None,
-                   columns: Sequence[str] | None) -> Source:
+                   columns: Sequence[str] | None, missing: bool) -> Source:
     """Return the rows of a folder, by what is in it."""
     if any((path / mark).exists() for mark in ZARR_MARKS):
         if columns is not None:
@@ -141,7 +147,7 @@ def _folder_source(path: Path, member: str | None, rows: int | None,
                          f"expected those of one kind: .npy, {', '.join(TABLE_SUFFIXES)}, or a "
                          "Zarr array.")
     if kinds[0] in TABLE_SUFFIXES:
-        return _TABLES[kinds[0]](sorted(path.glob(f"*{kinds[0]}")), rows, columns)
+        return _TABLES[kinds[0]](sorted(path.glob(f"*{kinds[0]}")), rows, columns, missing)
     if columns is not None:
         raise ValueError(f"{path}: columns were given, but .npy files have no named ones.")
     return npy_folder(path, rows)
@@ -225,7 +231,7 @@ def _zip_errors(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: not an .npz file, truncated or damaged ({error}).") from None
 
 
-def _csv_source(path: Path, rows: int | None) -> Source:
+def _csv_source(path: Path, rows: int | None, missing: bool) -> Source:
     with _text_errors(path), _open_text(path) as (file, _):
         first = file.readline()
         cells = _cells(first)
@@ -242,7 +248,7 @@ def _csv_source(path: Path, rows: int | None) -> Source:
         with _text_errors(path), _open_text(path) as (file, stored):
             if named:
                 file.readline()
-            for block in _csv_blocks(path, file, len(cells), columns, rows):
+            for block in _csv_blocks(path, file, len(cells), columns, rows, missing):
                 reached = stored.tell()
                 yield block
 
@@ -250,7 +256,7 @@ def _csv_source(path: Path, rows: int | None) -> Source:
 
 
 def _csv_blocks(path: Path, file: IO[str], features: int, columns: list[str] | None,
-                rows: int | None) -> Iterator[AnyArray]:
+                rows: int | None, missing: bool) -> Iterator[AnyArray]:
     """Yield blocks of the remaining lines; blank lines are allowed at the end only."""
     line, blank = 1 + (columns is not None), 0
     while lines := file.readlines(_CSV_BYTES) if rows is None else list(islice(file, rows)):
@@ -261,19 +267,31 @@ def _csv_blocks(path: Path, file: IO[str], features: int, columns: list[str] | N
             raise ValueError(f"{path}: line {blank} is blank.")
         if lines:
             try:
-                block = np.loadtxt(lines, delimiter=",", comments=None, quotechar='"', ndmin=2)
+                block = _numbers(lines, missing)
             except ValueError as error:
-                _explain(path, lines, line, features, columns, error)
-            if block.shape != (len(lines), features) or not np.isfinite(block).all():
-                _explain(path, lines, line, features, columns, None)
+                _explain(path, lines, line, features, columns, error, missing)
+            sound = not np.isinf(block).any() if missing else np.isfinite(block).all()
+            if block.shape != (len(lines), features) or not sound:
+                _explain(path, lines, line, features, columns, None, missing)
             yield block
         if len(lines) < count:
             blank = blank or line + len(lines)
         line += count
 
 
+def _numbers(lines: list[str], missing: bool) -> AnyArray:
+    """Return the cells of some lines; those that are blank are NaN if cells may be missing."""
+    read = partial(np.loadtxt, lines, delimiter=",", comments=None, quotechar='"', ndmin=2)
+    try:
+        return read()
+    except ValueError:
+        if not missing:
+            raise
+        return read(converters=lambda cell: float(cell.strip() or "nan"))
+
+
 def _explain(path: Path, lines: list[str], line: int, features: int, columns: list[str] | None,
-             error: Exception | None) -> NoReturn:
+             error: Exception | None, missing: bool) -> NoReturn:
     """Raise ValueError naming the line and column of the first fault."""
     for text in lines:
         cells = _cells(text)
@@ -283,11 +301,14 @@ def _explain(path: Path, lines: list[str], line: int, features: int, columns: li
             name = "" if columns is None else f" ({columns[index]!r})"
             where = f"{path}: line {line}, column {index + 1}{name} is"
             if not cell:
-                raise ValueError(f"{where} blank; remove or impute such cells first.")
+                if missing:
+                    continue
+                raise ValueError(f"{where} blank; remove or impute such cells first, or let them "
+                                 "be missing (missing=True, --missing).")
             if not _is_number(cell):
                 raise ValueError(f"{where} {cell[:40]!r}, not a number (cells are separated by "
                                  f"commas).")
-            if not np.isfinite(float(cell)):
+            if np.isinf(float(cell)) or not (missing or np.isfinite(float(cell))):
                 raise ValueError(f"{where} {cell}; remove or impute such cells first.")
         if len(cells) != features:
             raise ValueError(f"{path}: line {line} has {len(cells)} cells; expected {features}.")

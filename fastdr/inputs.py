@@ -24,7 +24,7 @@ HELD = 4  # blocks in memory at a time: being read, waiting, in use, being conve
 
 def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | None = None,
               block_rows: int | None = None, memory: int | str | None = None,
-              prefetch: bool | None = None) -> Source:
+              prefetch: bool | None = None, missing: bool = False) -> Source:
     """Open rows of any origin as a source, which every ``fit`` takes.
 
     Parameters
@@ -45,6 +45,9 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
         files are then read instead, as mapped pages count as memory, too.
     prefetch : bool, optional
         Read the next block in a thread of its own; by default for files and stored arrays.
+    missing : bool, default False
+        Read blank cells of CSV files and null cells of tables as NaN, which PCA(missing="em")
+        takes for missing ones; they are errors otherwise.
 
     Returns
     -------
@@ -77,7 +80,7 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
     """
     if block_rows is not None and not whole(block_rows, 1):
         raise ValueError(f"block_rows must be a positive integer, got {block_rows!r}.")
-    opened = _opener(X, columns, member)
+    opened = _opener(X, columns, member, missing)
     if memory is not None and block_rows is None:
         source = _within(opened, as_bytes(memory))
     else:
@@ -132,11 +135,12 @@ def _kind(X: Any) -> str:
     return "batches" if hasattr(X, "__next__") else "array"
 
 
-def _opener(X: Any, columns: Sequence[str] | None, member: str | None
+def _opener(X: Any, columns: Sequence[str] | None, member: str | None, missing: bool
             ) -> Callable[[int | None], Source]:
     """Return what opens `X` with a number of rows a block."""
     if isinstance(X, str | os.PathLike):
-        return lambda rows: open_source(X, member=member, block_rows=rows, columns=columns)
+        return lambda rows: open_source(X, member=member, block_rows=rows, columns=columns,
+                                        missing=missing)
     kind = _kind(X)
     if member is not None:
         raise ValueError(f"member={member!r} was given, but X is not a file.")
@@ -144,7 +148,7 @@ def _opener(X: Any, columns: Sequence[str] | None, member: str | None
         chosen = X if columns is None else X[list(columns)]
         return lambda rows: dask_source(chosen)
     if kind == "arrow":
-        return lambda rows: table_source(X, rows, columns)
+        return lambda rows: table_source(X, rows, columns, missing)
     if kind == "frame":
         return lambda rows: frame_source(X, rows, columns)
     if columns is not None:

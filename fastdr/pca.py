@@ -335,7 +335,7 @@ class PCA(MissingEstimator, BatchedAxes):
         """
         self._check_parameters()
         source = (SparseSource.of(X, owner="PCA") if self._takes_sparse and is_sparse(X)
-                  else open_rows(X) if is_opened(X) else as_source(X))
+                  else open_rows(X, missing=self._takes_missing) if is_opened(X) else as_source(X))
         size, features = source.shape
         weights = None if sample_weight is None else as_weights(sample_weight, size or 0)
         if size is not None:

@@ -25,7 +25,7 @@ from fastdr.sparse import (
 )
 from fastdr.sparse_scatter import sparse_gram, sparse_outer_gram
 from fastdr.validation import FloatArray
-from fastdr.within import NOISE, ClassSample, Within, of_tall
+from fastdr.within import NOISE, ClassSample, Within, of_tall, shrinkage
 
 EPS = float(np.finfo(np.float64).eps)
 FAR = 1e8  # squared ratio of a mean and the deviation within classes that costs its digits
@@ -84,10 +84,7 @@ def of_sparse(source: SparseSource, codes: Codes, weights: FloatArray, sample: C
     entries a row); by inner products of rows if these are fewer, and no more than that; else by
     its action on vectors.
     """
-    told, (rows, features) = sparse_moments(source, weights), source.shape
-    if told.exponent:
-        raise ValueError("squares of the rows overflow float64, or vanish in it; multiply X by a "
-                         "power of ten.")
+    told, (rows, features) = _moments(source, weights), source.shape
     sizes: FloatArray = np.bincount(codes, weights, len(sample.classes)).astype(np.float64)
     means, squares = _class_moments(source, codes, weights, sizes)
     apart = means - told.mean
@@ -118,6 +115,68 @@ def of_sparse(source: SparseSource, codes: Codes, weights: FloatArray, sample: C
     few = not tall and rows <= LARGEST_SCATTER
     return sample, Within(squares, weights, None, None, None, known if few else None,
                           codes, None if few else known.scatter)
+
+
+def sparse_ledoit_wolf(source: SparseSource, codes: Codes, weights: FloatArray | None,
+                       priors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return what `ledoit_wolf` does, of sparse rows.
+
+    Needs the correlations of a class or the inner products of its rows, whichever are fewer.
+    """
+    kept, ridge = priors.copy(), np.zeros(source.features)
+    given = csr_array((source.values, source.indices, source.indptr), shape=source.shape)
+    for code, prior in enumerate(priors):
+        chosen = codes == code if weights is None else (codes == code) & (weights > 0)
+        part = given[np.flatnonzero(chosen)]
+        rows = SparseSource(part.indptr, part.indices, part.data, source.features,
+                            exponent=source.exponent)
+        share = np.ones(len(rows)) if weights is None else weights[chosen]
+        total = float(share.sum())
+        share = share / total
+        told = _moments(rows, share)
+        scale = np.where(told.squares > 0, np.sqrt(told.squares), 1.0)
+        lengths, square = _lengths(rows, told.mean, scale), _square(rows, told, scale, share)
+        strength, level = shrinkage(lengths, square, share, total, source.features)
+        kept[code] = prior * (1 - strength)
+        ridge += prior * strength * level * scale**2
+    return kept, ridge
+
+
+def _moments(rows: SparseSource, weights: FloatArray) -> SparseMoments:
+    told = sparse_moments(rows, weights)
+    if told.exponent:
+        raise ValueError("squares of the rows overflow float64, or vanish in it; multiply X by a "
+                         "power of ten.")
+    return told
+
+
+def _square(rows: SparseSource, told: SparseMoments, scale: FloatArray, share: FloatArray
+            ) -> float:
+    """Return the sum of squares of the entries of the correlations."""
+    if min(rows.shape) > LARGEST_SCATTER:
+        raise ValueError(
+            f"shrinkage='auto' needs a matrix of order {min(rows.shape)} of the {len(rows)} rows "
+            f"of a class, which is formed up to {LARGEST_SCATTER}; give a number instead, such as "
+            "0.01.")
+    gram = sparse_outer_gram if len(rows) < rows.features else sparse_gram
+    matrix = gram(rows, told, scale, share)
+    return float(np.einsum("ij,ij->", matrix, matrix))
+
+
+def _lengths(rows: SparseSource, mean: FloatArray, scale: FloatArray) -> FloatArray:
+    """Return squared norms (n,) of the centred and scaled rows.
+
+    Those of a row of zeros, changed where entries are stored; columns that have all theirs take
+    no part in it.
+    """
+    counts = np.bincount(rows.indices[:rows.stored], minlength=rows.features)
+    zeros = np.where(counts == len(rows), 0.0, (mean / scale)**2)
+    lengths = np.full(len(rows), zeros.sum())
+    for which, (indptr, indices, values) in rows.pieces(0, len(rows), np.float64):
+        of_row = np.repeat(np.arange(which.stop - which.start), np.diff(indptr))
+        change = ((values - mean[indices]) / scale[indices])**2 - zeros[indices]
+        lengths[which] += np.bincount(of_row, change, which.stop - which.start)
+    return lengths
 
 
 def _class_moments(source: SparseSource, codes: Codes, weights: FloatArray, sizes: FloatArray

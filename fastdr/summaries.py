@@ -14,6 +14,8 @@ from fastdr.operators import reconstruction_error
 from fastdr.singular_model import SingularModel
 from fastdr.validation import AnyArray
 
+TABLE_ROWS = 10  # of a table that is not asked for whole
+
 
 def loss_table(model: LinearModel, X: AnyArray, ks: Sequence[int]) -> str:
     """Return the loss measured on rows beside the variance left out, for numbers of axes."""

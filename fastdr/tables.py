@@ -26,8 +26,8 @@ def import_pyarrow(where: object) -> Any:
     return pyarrow
 
 
-def parquet_source(paths: Sequence[Path], rows: int | None, columns: Sequence[str] | None = None
-                   ) -> Source:
+def parquet_source(paths: Sequence[Path], rows: int | None, columns: Sequence[str] | None = None,
+                   missing: bool = False) -> Source:
     """Return the rows of Parquet files of the same columns, one file after the other."""
     where = paths[0] if len(paths) == 1 else paths[0].parent
     arrow = import_pyarrow(where)
@@ -50,11 +50,11 @@ def parquet_source(paths: Sequence[Path], rows: int | None, columns: Sequence[st
             yield from file.iter_batches(step, row_groups=groups, columns=names,
                                          use_threads=False)
 
-    return _of_files(arrow, paths, facts, batches, rows, columns)
+    return _of_files(arrow, paths, facts, batches, rows, columns, missing)
 
 
-def arrow_source(paths: Sequence[Path], rows: int | None, columns: Sequence[str] | None = None
-                 ) -> Source:
+def arrow_source(paths: Sequence[Path], rows: int | None, columns: Sequence[str] | None = None,
+                 missing: bool = False) -> Source:
     """Return the rows of Arrow IPC (Feather 2) files of the same columns."""
     where = paths[0] if len(paths) == 1 else paths[0].parent
     arrow = import_pyarrow(where)
@@ -74,10 +74,11 @@ def arrow_source(paths: Sequence[Path], rows: int | None, columns: Sequence[str]
             for index in groups:
                 yield from _cut(file.get_batch(index).select(names), step)
 
-    return _of_files(arrow, paths, facts, batches, rows, columns)
+    return _of_files(arrow, paths, facts, batches, rows, columns, missing)
 
 
-def table_source(table: Any, rows: int | None, columns: Sequence[str] | None = None) -> Source:
+def table_source(table: Any, rows: int | None, columns: Sequence[str] | None = None,
+                 missing: bool = False) -> Source:
     """Return the rows of a pyarrow Table, RecordBatch, Dataset or RecordBatchReader.
 
     A reader can be read once, the others any number of times.
@@ -85,7 +86,7 @@ def table_source(table: Any, rows: int | None, columns: Sequence[str] | None = N
     arrow, kind = import_pyarrow("X"), type(table).__name__
     fields = _chosen(f"X ({kind})", arrow, table.schema, columns)
     names = [field.name for field in fields]
-    dtype = _common_dtype(f"X ({kind})", arrow, fields)
+    dtype = _common_dtype(f"X ({kind})", arrow, fields, missing)
     step = rows or block_rows(len(names), dtype.itemsize)
     once = kind == "RecordBatchReader"
 
@@ -100,7 +101,7 @@ def table_source(table: Any, rows: int | None, columns: Sequence[str] | None = N
                     else _cut(chosen, step))
 
     def blocks() -> Iterator[AnyArray]:
-        return _as_blocks(f"X ({kind})", batches(), names, dtype)
+        return _as_blocks(f"X ({kind})", batches(), names, dtype, missing)
 
     total = None if once else table.num_rows if hasattr(table, "num_rows") else table.count_rows()
     return BlockSource(read_once(blocks, "a RecordBatchReader") if once else blocks, len(names),
@@ -136,7 +137,7 @@ def frame_source(frame: Any, rows: int | None, columns: Sequence[str] | None = N
 
 def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[Any, list[int]]],
               batches: Callable[[Path, Sequence[int], int, list[str]], Iterator[Any]],
-              rows: int | None, columns: Sequence[str] | None) -> Source:
+              rows: int | None, columns: Sequence[str] | None, missing: bool) -> Source:
     """Return a source over files whose schemas have been compared."""
     where = paths[0] if len(paths) == 1 else paths[0].parent
     fields: list[Any] = []
@@ -149,7 +150,7 @@ def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[A
                              f"{paths[0].name} in the same folder has "
                              f"{[field.name for field in fields]}; choose some by columns.")
         fields = here
-    dtype = _common_dtype(where, arrow, fields)
+    dtype = _common_dtype(where, arrow, fields, missing)
     names = [field.name for field in fields]
     cuts = np.cumsum([0, *chain.from_iterable(groups.values())]).tolist()
     total = cuts[-1]
@@ -160,7 +161,7 @@ def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[A
 
     def blocks() -> Iterator[AnyArray]:
         every = (batches(path, range(len(sizes)), step, names) for path, sizes in groups.items())
-        return _as_blocks(where, chain.from_iterable(every), names, dtype)
+        return _as_blocks(where, chain.from_iterable(every), names, dtype, missing)
 
     def between(first: int, last: int) -> AnyArray:
         places = ((path, index) for path, sizes in groups.items() for index in range(len(sizes)))
@@ -168,7 +169,7 @@ def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[A
                  for (path, index), start, end in zip(places, cuts, cuts[1:], strict=False)
                  if first < end and start < last]
         return np.concatenate(list(_as_blocks(where, chain.from_iterable(parts), names, dtype,
-                                              first)))
+                                              missing, first)))
 
     return BlockSource(blocks, len(names), total, dtype, names, between=between, cuts=cuts)
 
@@ -202,27 +203,30 @@ def _cut_out(batches: Iterator[Any], first: int, last: int) -> Iterator[Any]:
 
 
 def _as_blocks(where: object, batches: Iterator[Any], names: Sequence[str], dtype: np.dtype[Any],
-               first: int = 0) -> Iterator[AnyArray]:
-    """Yield record batches as arrays; a null cell is an error that names its place."""
+               missing: bool, first: int = 0) -> Iterator[AnyArray]:
+    """Yield record batches as arrays; a null cell is NaN, or an error that names its place."""
     for batch in batches:
         block = np.empty((batch.num_rows, len(names)), dtype, order="F")
         for position, name in enumerate(names):
             cells = batch.column(name)
-            if cells.null_count:
+            if cells.null_count and not missing:
                 row = first + cells.is_null().index(True).as_py()
                 raise ValueError(f"{where}: row {row}, column {position} ({name!r}) is null; "
-                                 f"remove or impute such cells first.")
+                                 f"remove or impute such cells first, or let them be missing "
+                                 f"(missing=True, --missing).")
             block[:, position] = cells.to_numpy(zero_copy_only=False)
         first += batch.num_rows
         yield block
 
 
-def _common_dtype(where: object, arrow: Any, fields: Sequence[Any]) -> np.dtype[Any]:
-    """Return one dtype that holds every column."""
+def _common_dtype(where: object, arrow: Any, fields: Sequence[Any], missing: bool
+                  ) -> np.dtype[Any]:
+    """Return one dtype that holds every column, and NaN if cells may be missing."""
     types = arrow.types
     for field in fields:
         if not (types.is_integer(field.type) or types.is_floating(field.type)
                 or types.is_boolean(field.type)):
             raise ValueError(f"{where}: column {field.name!r} is {field.type}, not numeric; choose "
                              "columns without it.")
-    return np.result_type(*[np.dtype(field.type.to_pandas_dtype()) for field in fields] or [bool])
+    dtype = np.result_type(*[np.dtype(field.type.to_pandas_dtype()) for field in fields] or [bool])
+    return np.dtype(np.float64) if missing and dtype.kind != "f" else dtype

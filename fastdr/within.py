@@ -257,23 +257,31 @@ def ledoit_wolf(X: AnyArray, codes: Codes, weights: FloatArray | None, priors: F
         variances = share @ rows**2
         scale = np.where(variances > 0, np.sqrt(variances), 1.0)
         rows /= scale
-        strength, level = _strength(rows, share, total)
+        lengths, square = np.einsum("ij,ij->i", rows, rows), _square(rows, share)
+        strength, level = shrinkage(lengths, square, share, total, X.shape[1])
         kept[code] = prior * (1 - strength)
         ridge += prior * strength * level * scale**2
     return kept, ridge
 
 
-def _strength(rows: FloatArray, share: FloatArray, total: float) -> tuple[float, float]:
-    """Shrinkage of Σ share z zᵀ towards its mean diagonal, and that; of `total` rows in all."""
-    features = rows.shape[1]
-    lengths = np.einsum("ij,ij->i", rows, rows)
+def _square(rows: FloatArray, share: FloatArray) -> float:
+    """Return the sum of squares of the entries of Σ share z zᵀ."""
+    rows = rows * np.sqrt(share)[:, None]
+    product = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows
+    return float(np.einsum("ij,ij->", product, product))
+
+
+def shrinkage(lengths: FloatArray, square: float, share: FloatArray, total: float,
+              features: int) -> tuple[float, float]:
+    """Return how much to shrink Σ share z zᵀ towards its mean diagonal, and that.
+
+    `lengths` (n,) are the squared norms of the z, `square` is the sum of squares of the entries of
+    that matrix, `total` the weight of all rows (Ledoit & Wolf 2004).
+    """
     trace = share @ lengths
     level = trace / features
     if features == 1:
         return 0.0, level
-    rows = rows * np.sqrt(share)[:, None]
-    product = rows @ rows.T if len(rows) < features else rows.T @ rows
-    square = float(np.einsum("ij,ij->", product, product))
     noise = (share @ lengths**2 - square) / (features * total)
     spread = (square - level * trace) / features
     noise = min(noise, spread)

@@ -189,6 +189,30 @@ def test_faulty_rows_are_named_by_their_place_in_the_file(X, monkeypatch):
     assert not Path("n.fdr").exists()
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet"])
+def test_missing_cells(X, suffix):
+    X[[3, 40], [1, 2]] = np.nan
+    path = Path(f"rows{suffix}")
+    if suffix == ".csv":
+        path.write_text("\n".join(",".join("" if cell != cell else repr(float(cell)) for cell in row)
+                                  for row in X))
+    elif suffix == ".parquet":
+        pytest.importorskip("pandas").DataFrame(X, columns=NAMES).to_parquet(path)
+    else:
+        np.save(path, X)
+    assert "60 rows x 4 features, 2 components" in ok("fit", path, "-k", 2, "--missing", "-o", "m.fdr")
+    pca = fastdr.PCA(2, missing="em").fit(X)
+    np.testing.assert_allclose(fastdr.load("m.fdr").components, pca.components_, atol=1e-12)
+    ok("transform", "m.fdr", path, "--missing", "-o", "z.npy")
+    np.testing.assert_allclose(np.load("z.npy"), pca.transform(X), atol=1e-9)
+    for command in (["fit", path, "-k", 2, "-o", "n.fdr"], ["transform", "m.fdr", path, "-o", "z.npy"]):
+        outcome = run(*command)
+        assert outcome.exit_code == 1
+        assert "remove or impute" in outcome.stderr.lower()
+    bad("--missing reads all rows here", "fit", path, "-k", 2, "--missing", "-o", "n.fdr", "--dask",
+        "tcp://127.0.0.1:1")
+
+
 @pytest.mark.parametrize("arguments", [
     ["fit", "rows.npy"], ["fit", "-o", "m.fdr"], ["fit", "rows.npy", "-o", "m.fdr", "-k", "1.5"],
     ["fit", "rows.npy", "-o", "m.fdr", "-k", "some"], ["fit", "rows.npy", "-o", "m", "--bad"],

@@ -9,7 +9,10 @@ from tolerance import rounding, subspace_angle
 
 import fastdr
 from fastdr import LinearDiscriminantAnalysis
+from fastdr.sparse import SparseSource
+from fastdr.sparse_within import sparse_ledoit_wolf
 from fastdr.validation import AccuracyWarning
+from fastdr.within import ledoit_wolf
 
 SHAPES = [(400, 30), (60, 300)]
 
@@ -46,7 +49,7 @@ def assert_same(found, dense, D, size, features):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("more", [{}, {"shrinkage": 0.3}, {"solver": "eigen", "priors": "some"},
+@pytest.mark.parametrize("more", [{}, {"shrinkage": 0.3}, {"shrinkage": "auto"}, {"solver": "eigen", "priors": "some"},
                                   {"weights": True}], ids=str)
 @pytest.mark.parametrize("way", ["matrix", "products"])
 def test_sparse_is_dense(rng, shape, more, way, monkeypatch):
@@ -58,7 +61,9 @@ def test_sparse_is_dense(rng, shape, more, way, monkeypatch):
     if way == "products":
         if shape[0] < shape[1] and "shrinkage" not in more:
             pytest.skip("singular: refused, see below")
-        monkeypatch.setattr("fastdr.sparse_within.LARGEST_SCATTER", 10)
+        if shape[0] > shape[1] and more.get("shrinkage") == "auto":
+            pytest.skip("the matrix of a class is as large: refused, see below")
+        monkeypatch.setattr("fastdr.sparse_within.LARGEST_SCATTER", 20)  # a class has 15 rows
     dense = LinearDiscriminantAnalysis(**more).fit(D, y, sample_weight=weights)
     found = LinearDiscriminantAnalysis(**more).fit(sp.csr_array(D), y, sample_weight=weights)
     expected = {"matrix": ("cholesky", "eig"), "products": ("conjugate",)}[way]
@@ -98,6 +103,22 @@ def test_columns_that_are_constant_within_classes_are_left_out(rng):
         assert not found.scalings_[[4, 5]].any()
 
 
+@pytest.mark.parametrize("shape", [(400, 30), (60, 300)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_shrinkage_by_ledoit_and_wolf_is_that_of_the_dense_copy(rng, shape, weighted):
+    D, y = classes_of(rng, *shape)
+    D[:, 3] = 0.0                                   # constant, absent
+    D[:, 4] = 1e5 + rng.random(len(D))              # full and far from zero
+    D[y == 1, 5] = 2.0                              # constant in one class
+    D[1:, 6], D[0, 6] = 1e4 + rng.random(len(D) - 1), 0.0  # all but full
+    weights = rng.integers(0, 3, len(D)).astype(float) if weighted else None
+    priors = np.array([0.1, 0.2, 0.3, 0.4])
+    shares, ridge = sparse_ledoit_wolf(SparseSource.of(sp.csr_array(D)), y, weights, priors)
+    expected = ledoit_wolf(D, y, weights, priors)
+    np.testing.assert_allclose(shares, expected[0], rtol=1e-9)
+    np.testing.assert_allclose(ridge, expected[1], rtol=1e-9)
+
+
 def test_dependent_columns_are_left_out_as_in_the_dense_copy(rng):
     D, y = classes_of(rng, 300, 20)
     D[:, 7] = D[:, 1] + D[:, 2]
@@ -130,7 +151,7 @@ def test_what_products_cannot_solve_asks_for_shrinkage(rng, monkeypatch):
         LinearDiscriminantAnalysis().fit(sp.csr_array(D), y)
     with pytest.raises(ValueError, match="store_covariance would make a matrix of all features"):
         LinearDiscriminantAnalysis(shrinkage=0.5, store_covariance=True).fit(sp.csr_array(D), y)
-    with pytest.raises(TypeError, match="X is sparse"):
+    with pytest.raises(ValueError, match="matrix of order 15 of the 15 rows of a class.*a number"):
         LinearDiscriminantAnalysis("lsqr", shrinkage="auto").fit(sp.csr_array(D), y)
 
 

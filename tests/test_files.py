@@ -207,6 +207,51 @@ def test_faults_in_csv_are_named_by_line_and_column(tmp_path, text, words, block
     fails(path, words, block_rows=block_rows)
 
 
+@pytest.mark.parametrize("block_rows", [None, 1])
+def test_cells_of_csv_may_be_missing(tmp_path, block_rows):
+    path = tmp_path / "x.csv"
+    path.write_text('a,b,c\n1,2,3\n,"", 6\n7,nan,\n')
+    np.testing.assert_array_equal(read(path, missing=True, block_rows=block_rows),
+                                  [[1, 2, 3], [np.nan, np.nan, 6], [7, np.nan, np.nan]])
+    np.testing.assert_array_equal(read(path, missing=True, columns=["c"]), [[3], [6], [np.nan]])
+    for row, words in (("4,,-inf", "column 3 .* is -inf"), ("4,,NA", "column 3 .* is 'NA'"),
+                       ("4,", "line 3 has 2 cells; expected 3"), ("", "line 3 is blank")):
+        path.write_text(f"a,b,c\n1,,3\n{row}\n7,8,9\n")
+        fails(path, words, missing=True, block_rows=block_rows)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_null_cells_of_tables_may_be_missing(tmp_path, suffix):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import feather, parquet
+
+    table = arrow.table({"a": [1, None, 3], "b": [0.5, 1.5, None]})
+    path = tmp_path / f"x{suffix}"
+    (parquet.write_table if suffix == ".parquet" else feather.write_feather)(table, path)
+    expected = np.array([[1, 0.5], [np.nan, 1.5], [3, np.nan]])
+    fails(path, r"row 1, column 0 \('a'\) is null; .* \(missing=True, --missing\)")
+    for given in (path, tmp_path, table):
+        source = fastdr.open_rows(given, missing=True)
+        np.testing.assert_array_equal(np.concatenate(list(source.blocks())), expected)
+    whole = fastdr.open_rows(arrow.table({"a": arrow.array([1, 2], "int8")}), missing=True)
+    assert whole.dtype == np.float64                # which has a NaN
+    single = fastdr.open_rows(arrow.table({"a": arrow.array([1, None], "float32")}), missing=True)
+    assert single.dtype == np.float32
+
+
+def test_estimators_that_take_missing_cells_read_null_cells(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    X = np.random.default_rng(1).standard_normal((60, 5)) * [5, 4, 1, 1, 1]
+    X[3, 2] = np.nan
+    table = arrow.table({f"x{j}": arrow.array(X[:, j], from_pandas=True) for j in range(5)})
+    assert table["x2"].null_count == 1
+    found, expected = (fastdr.PCA(2, missing="em").fit(rows) for rows in (table, X))
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    np.testing.assert_array_equal(found.transform(table), expected.transform(X))
+    with pytest.raises(ValueError, match="is null"):
+        fastdr.PCA(2).fit(table)
+
+
 def test_faults_in_a_later_block_of_csv(tmp_path):
     path = tmp_path / "x.csv.gz"
     with gzip.open(path, "wt") as file:

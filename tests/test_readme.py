@@ -1,4 +1,4 @@
-"""README.md: its Python runs and prints what it shows, its commands are those that exist."""
+"""README.md: its Python runs and prints what it shows; its commands and those of the docs exist."""
 
 import doctest
 import re
@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 README = Path(__file__).parent.parent / "README.md"
+SHELL = README.parent / "docs" / "guide" / "shell.md"
 pytestmark = pytest.mark.skipif(not README.exists(), reason="README.md is not beside the tests")
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+def blocks(language, page=README):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_python_blocks(tmp_path, monkeypatch):
@@ -31,8 +32,9 @@ def test_the_two_commands_are_there_as_promised():
     assert 'pip install ".[test]" && pytest\n' in text
 
 
-def test_shown_commands_work(tmp_path, monkeypatch):
-    """Run each line ``fastdr …`` of README.md in order, on small files of the names it uses.
+@pytest.mark.parametrize("page", [README, SHELL], ids=["README", "docs"])
+def test_shown_commands_work(page, tmp_path, monkeypatch):
+    """Run each line ``fastdr …`` of a page in order, on small files of the names it uses.
 
     Those for a cluster are run by test_dask_cluster.py.
     """
@@ -51,7 +53,7 @@ def test_shown_commands_work(tmp_path, monkeypatch):
     with open_sink("parts/1.parquet", ["height", "depth", "width"]) as sink:
         sink.write(X[:, :3])
     Path("docs.txt").write_text("real estate, houses\nhouses of brick\ngoals in a match\n")
-    lines = [line for text in blocks("bash") for line in text.splitlines()
+    lines = [line for text in blocks("bash", page) for line in text.splitlines()
              if re.match(r"fastdr (?!demo)", line) and "--dask" not in line]
     assert len(lines) >= 4
     for line in lines:
