@@ -65,6 +65,11 @@ class CentredRows:
         return max(0, min(int(np.count_nonzero(self.squares)),
                           self.count - self.estimated))
 
+    @property
+    def terms(self) -> int:
+        """Terms of each entry of the smaller matrix of squares."""
+        return self.mean.size if self.wide else self.count
+
     def centred(self, block: AnyArray, columns: slice = slice(None)) -> FloatArray:
         """Return some `columns` of the rows as float64, centred and scaled."""
         rows = read(block[:, columns]).astype(np.float64)

@@ -188,9 +188,9 @@ def plan(source: Rows, components: Components = None,
 
 
 def transform(model: Model, source: Rows, output: Output, missing: Missing = False,
-              member: Member = None, columns: Columns = None, memory: Memory = None, threads: Threads = None,
-              progress: Progress = None, as_json: AsJson = False, dask: Dask = None,
-              dask_timeout: DaskTimeout = WAIT) -> None:
+              member: Member = None, columns: Columns = None, memory: Memory = None,
+              threads: Threads = None, progress: Progress = None, as_json: AsJson = False,
+              dask: Dask = None, dask_timeout: DaskTimeout = WAIT) -> None:
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
     fitted, done = load_axes(model), 0

@@ -166,7 +166,7 @@ def eigsh(C: Any, k: int = 6, *, method: str = "auto", tol: float = 0.0,
         else:
             method = "lanczos" if method == "auto" else method
             most = maxiter or budget or MAX_COLUMNS[method] * (k + 8)
-            solve = power if method == "power" else partial(lanczos, length=ncv)
+            solve = power if method == "power" else partial(lanczos, length=ncv, race=raced)
             found = solve(action, k, tol=tol, rng=rng, start=first, budget=most,
                           callback=_scaled(callback, action.exponent))
             if raced and not found.converged:

@@ -9,8 +9,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from io import TextIOWrapper
 from functools import partial
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import IO, NoReturn
@@ -360,6 +360,6 @@ def _text_errors(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: not a text file in UTF-8 ({error}).") from None
 
 
-_TABLES: dict[str, Callable[[Sequence[Path], int | None, Sequence[str] | None], Source]] = {
+_TABLES: dict[str, Callable[[Sequence[Path], int | None, Sequence[str] | None, bool], Source]] = {
     ".parquet": parquet_source, ".arrow": arrow_source, ".feather": arrow_source,
 }

@@ -355,7 +355,7 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
         edges = [rows * i // chunks for i in range(chunks + 1)]
 
         def part(index: int, factor: AnyArray = factor, edges: list[int] = edges) -> AnyArray:
-            total = _lines(*factor.shape, dtype)
+            total = _lines(len(factor), width, dtype)
             given, target = Matrix(factor), Matrix(total, writable=True)
             for matrix, _, first, last in view.pieces(edges[index], edges[index + 1]):
                 add_gram_action(matrix, first, last, shift, apart, given, target)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastdr._dense import peak_flops, read_bytes
+from fastdr.scatter import SINGLE_RTOL, single_error
 from fastdr.sources import BLOCK_BYTES
 from fastdr.threads import get_num_threads, ordered_map
 from fastdr.validation import working_dtype
@@ -27,6 +28,7 @@ LARGEST_SCATTER = 8000  # order from which rows that are read in blocks are read
 # up to which a matrix is formed for a proof alone
 CLEAR = 1.3  # how much faster rows must be than the scatter, which can be proved
 BASIS = 3  # longest Lanczos basis, in axes
+UNEVEN = 4.0  # how much smaller than the mean of the first k variances the k-th is, about
 FEW = 0.15  # part of all axes up to which rows in chunks elsewhere are read again
 
 
@@ -318,12 +320,15 @@ def _first(task: Task) -> Step:
 
 
 def _square(task: Task) -> list[Step]:
-    """One triangle of the scatter or the Gram matrix."""
-    form = Step(_size(task) * task.order, 1.1 if task.single else 0.55,
+    """One triangle of the scatter or the Gram matrix, in float64 again if float32 will not do."""
+    summed = task.features if task.wide else task.rows or task.features
+    again = task.single and UNEVEN * task.axes * single_error(summed) > SINGLE_RTOL
+    form = Step(_size(task) * task.order, 1.3 if task.single else 0.7,
                  _size(task) * np.dtype(task.dtype).itemsize)
+    forms = [form, form._replace(part=0.7)] if again else [form]
     if not task.wide:
-        return [form]
-    return [_first(task), form, Step(2 * _size(task) * task.axes, 0.4)]
+        return forms
+    return [_first(task), *forms, Step(2 * _size(task) * task.axes, 0.4)]
 
 
 def lapack_steps(task: Task) -> list[Step]:
@@ -354,13 +359,14 @@ def columns_of(task: Task, method: str) -> int:
 
 def column_of(task: Task, on: str) -> Step:
     """One column of an iteration, and making it orthogonal to the others."""
-    order, basis = task.order, BASIS * task.axes + 10 * block_of(task)
+    order, block = task.order, block_of(task)
+    basis = BASIS * task.axes + 10 * block
     against = 4.0 * basis * (order if on != "rows" else task.features)
     if on != "rows":
-        return Step(2.0 * order**2 + against, 0.2, 8.0 * order**2 / block_of(task))
-    part = 0.18 if task.weighted or not task.stored else 1.5 if task.single else 0.75
+        return Step(2.0 * order**2 + against, 0.2, 8.0 * order**2 / block)
+    part = 0.18 if task.weighted or not task.stored else 1.1 if task.single else 0.6
     return Step(4 * _size(task) + against * part / 0.2, part,
-                 _size(task) * np.dtype(task.dtype).itemsize / block_of(task))
+                 _size(task) * np.dtype(task.dtype).itemsize / block)
 
 
 def _memory(task: Task, solver: str, on: str, proof: bool) -> int:

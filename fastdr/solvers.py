@@ -24,11 +24,12 @@ from scipy.linalg.lapack import dgejsv, dgeqrf, dsyevd, dtrcon
 from fastdr.bases import completed, null_axes
 from fastdr.centring import CentredRows, read_again, refined
 from fastdr.certificate import EPS, Certificate, judged, slack
+from fastdr.scatter import SINGLE_RTOL, single_error
 from fastdr.tall import Square, Tall, back_project, gram_of, upright, upright_rows
 from fastdr.threads import calm_blas
 from fastdr.validation import FloatArray
 
-RTOL, SINGLE_RTOL = 1e-6, 1e-5  # wanted relative accuracy of a variance, float64 and float32 data
+RTOL = 1e-6  # wanted relative accuracy of a variance of float64 data
 SMALL = 1 << 21  # entries that one dense QR takes whole
 DIVIDE = 2048  # order up to which divide and conquer may have its two squares of workspace
 FEW = 8  # it finds all vectors in the time in which bisection finds an eighth of them
@@ -117,7 +118,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
     count = choose(_padded(values, components)) if choose else components
     error = slack(tall.size) * float(values.max(initial=0.0))
     if rows.single:
-        error = max(error, single_error(rows) * rows.total)
+        error = max(error, single_error(rows.terms) * rows.total)
     axes = Axes(values, vectors, "eig(gram)" if rows.wide else "eig(covariance)", error)
     least = values[min(count, rows.bound) - 1] if min(count, rows.bound) else math.inf
     if least <= error / (SINGLE_RTOL if rows.single else RTOL):
@@ -163,16 +164,6 @@ def _from_sums(rows: CentredRows, matrix: FloatArray, diagonal: FloatArray, axes
         values = np.where(axes.values > axes.error, axes.values, 0.0)
         return replace(axes, values=values, method=axes.method + ", small variances uncertain")
     return _svd_axes(factor, "jacobi(cholesky)", relative=True)
-
-
-def single_error(rows: CentredRows) -> float:
-    """Error of a scatter summed from float32 panels, relative to its trace.
-
-    Each panel of 256 is off by up to 1e-6, either way, so the errors of many average out: measured
-    2e-7 for 20 panels, 3e-8 for 800.
-    """
-    summed = rows.mean.size if rows.wide else rows.count
-    return 1e-6 / math.sqrt(max(1.0, summed / 256))
 
 
 @_calm
@@ -381,7 +372,7 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
         left_out = total - float(values.sum())
         order = rows.mean.size if tall is None else tall.size
         single = rows.single and tall is not None
-        doubt = single_error(rows) / SINGLE_RTOL if single else slack(order) / RTOL
+        doubt = single_error(rows.terms) / SINGLE_RTOL if single else slack(order) / RTOL
         again = rows.source.rereadable and not getattr(rows.source, "sparse", False)
         if left_out <= doubt * total and again:
             left_out, passes = residual(refined(rows), vectors), passes + 1

@@ -14,19 +14,20 @@ from fastdr.actions import Action, MatrixAction
 from fastdr.centring import CentredRows, read_again
 from fastdr.certificate import Certificate, certificate, doubt_of, proved, slack
 from fastdr.dimension import fraction
-from fastdr.lanczos import BLOCK, Callback, Ritz, joint_norm, lanczos, rayleigh_ritz, rounding
+from fastdr.lanczos import (
+    BLOCK,
+    Callback,
+    Ritz,
+    hopeless,
+    joint_norm,
+    lanczos,
+    rayleigh_ritz,
+    rounding,
+)
 from fastdr.operators import gram_apply
 from fastdr.power import power, randomized
-from fastdr.solvers import (
-    RTOL,
-    SINGLE_RTOL,
-    Axes,
-    Choice,
-    Spectrum,
-    finish,
-    lapack,
-    single_error,
-)
+from fastdr.scatter import SINGLE_RTOL, single_error
+from fastdr.solvers import RTOL, Axes, Choice, Spectrum, finish, lapack
 from fastdr.sources import ArraySource
 from fastdr.sparse import SparseAction, SparseMoments, SparseSource, parts_of_centre
 from fastdr.tall import Square, Tall, upright
@@ -142,11 +143,12 @@ class Iteration:
         most = self.budget - action.columns
         if self.budget == math.inf:
             most = MAX_COLUMNS[self.method] * (count + 8)
-        method = power if self.method == "power" else lanczos
+        method = power if self.method == "power" else partial(lanczos, race=self.budget < math.inf)
         found = method(action, count, tol=tol, rng=self.rng, start=start, budget=most,
                        callback=self.callback)
         left = most - found.columns - count - 2 * BLOCK[4]
-        if found.converged or action.dtype.itemsize == 8 or left <= 0:
+        if found.converged or action.dtype.itemsize == 8 or left <= 0 or (
+                hopeless(found.residuals, tol, found.scale)):
             return found
         action.dtype = np.dtype(np.float64)  # for what rounding in float32 kept from converging
         return method(action, count, tol=tol, rng=self.rng, start=found.vectors, budget=left,
@@ -182,7 +184,7 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
     if isinstance(action, RowsAction):
         error *= math.sqrt(max(1.0, action.offset / found.scale)) if found.scale else 1.0
     if rows.single and matrix is not None:
-        error = max(error, single_error(rows) * rows.total)
+        error = max(error, single_error(rows.terms) * rows.total)
     elsewhere = read and 0 < getattr(rows.source, "most", 0) < action.size  # no square of them
     uncertain = found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL)
     if uncertain and rows.single and rows.source.rereadable:

@@ -278,11 +278,11 @@ def shrinkage(lengths: FloatArray, square: float, share: FloatArray, total: floa
     `lengths` (n,) are the squared norms of the z, `square` is the sum of squares of the entries of
     that matrix, `total` the weight of all rows (Ledoit & Wolf 2004).
     """
-    trace = share @ lengths
+    trace = float(share @ lengths)
     level = trace / features
     if features == 1:
         return 0.0, level
-    noise = (share @ lengths**2 - square) / (features * total)
+    noise = float(share @ lengths**2 - square) / (features * total)
     spread = (square - level * trace) / features
     noise = min(noise, spread)
     return (float(noise / spread) if noise > 0 else 0.0), level

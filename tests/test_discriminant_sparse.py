@@ -49,8 +49,9 @@ def assert_same(found, dense, D, size, features):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("more", [{}, {"shrinkage": 0.3}, {"shrinkage": "auto"}, {"solver": "eigen", "priors": "some"},
-                                  {"weights": True}], ids=str)
+@pytest.mark.parametrize("more", [
+    {}, {"shrinkage": 0.3}, {"shrinkage": "auto"}, {"solver": "eigen", "priors": "some"},
+    {"weights": True}], ids=str)
 @pytest.mark.parametrize("way", ["matrix", "products"])
 def test_sparse_is_dense(rng, shape, more, way, monkeypatch):
     D, y = classes_of(rng, *shape)

@@ -22,7 +22,8 @@ N = None
     (10**4, 4000, "f8", 50, {}, "lanczos", "rows"),
     (10**4, 4000, "f4", 50, {}, "lanczos", "rows"),
     (2000, 20_000, "f4", 50, {}, "lanczos", "rows"),
-    (20_000, 1000, "f8", 20, {}, "lanczos", "rows"),
+    (20_000, 1000, "f8", 10, {}, "lanczos", "rows"),
+    (20_000, 1000, "f8", 20, {}, "lapack", "covariance"),
     (20_000, 1000, "f8", 200, {}, "lapack", "covariance"),       # many
     (10**5, 2000, "f8", 10, {"stored": False}, "lanczos", "covariance"),  # one read
     (10**5, 20_000, "f8", 10, {"stored": False}, "lanczos", "rows"),      # scatter too large

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.skipif(not README.exists(), reason="README.md is not be
 
 
 def blocks(language, page=README):
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"```(?:{{code-block}} )?{language}\n(.*?)```", text, re.DOTALL)
 
 
 def test_python_blocks(tmp_path, monkeypatch):

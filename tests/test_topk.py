@@ -11,6 +11,8 @@ from tolerance import assert_orthonormal, eigenvalue_error, rounding, subspace_a
 
 import fastdr
 from fastdr import topk
+from fastdr.actions import MatrixAction
+from fastdr.lanczos import LATE, lanczos
 from fastdr.sources import BlockSource
 
 METHODS = ["lanczos", "power", "randomized"]
@@ -170,6 +172,17 @@ def test_lapack_takes_over_where_the_race_is_lost(rng):
     assert found.solver == "lapack"
     assert "did not converge" in found.reason
     np.testing.assert_allclose(found.values / 1199, variances_of(X)[:4], rtol=1e-12)
+
+
+def test_a_race_that_will_be_lost_is_given_up_early(rng):
+    noise, easy = np.cov(rng.standard_normal((2000, 600)).T), np.diag(1.0 / np.arange(1, 601))
+    for matrix, hopeless in ((noise, True), (easy, False)):
+        action = MatrixAction(matrix, np.dtype(float))
+        found = lanczos(action, 5, tol=1e-10, rng=rng, budget=150, race=True)
+        assert found.converged is not hopeless
+        assert found.columns <= LATE * 150 + 24      # the easy one needs no more
+    whole = lanczos(MatrixAction(noise, np.dtype(float)), 5, tol=1e-10, rng=rng, budget=150)
+    assert whole.columns > 130                      # no race: all of the budget
 
 
 def test_small_variances_are_as_accurate_as_by_lapack(rng):
