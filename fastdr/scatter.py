@@ -38,7 +38,7 @@ def single_error(summed: int) -> float:
 
 def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) -> FloatArray:
     """Mean of the first rows that count: the point about which sums are gathered; (features,)."""
-    size = max(1, min(1024, (1 << 17) // rows.shape[1]))
+    size = max(1, min(256, (1 << 17) // rows.shape[1]))
     if weight is None:
         head = read(rows[:size]).astype(np.float64, order="C")
         with np.errstate(all="ignore"):

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -55,14 +56,18 @@ def available_cpus() -> int:
         cpus = len(os.sched_getaffinity(0))
     except AttributeError:  # not Linux
         cpus = os.cpu_count() or 1
+    return max(1, min(cpus, _quota()))
+
+
+@cache
+def _quota() -> int:
+    """CPUs that the cgroup allows, read once; 2**20 if it does not say."""
     try:
         with open("/sys/fs/cgroup/cpu.max") as file:
             quota, period = file.read().split()
-        if quota != "max":
-            cpus = min(cpus, max(1, int(quota) // int(period)))
+        return 1 << 20 if quota == "max" else int(quota) // int(period)
     except (OSError, ValueError):
-        pass
-    return max(1, cpus)
+        return 1 << 20
 
 
 def _default_threads() -> int:
