@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,9 @@ _SPARSE = [
            sparse.GRAM_APPLY, sparse.gram_apply_error, allowed, _stored_twice, 2.0,
            detail=f"·{64 // _size(dtype)}", entries=sparse.entries)
       for dtype, allowed in (("f8", 1e-12), ("f4", 1e-5))),
+    *(Case("scanpy.pp.pca sparse", "f4", (50_000, 2_000), (2_000, 1_000), sparse.counts(50),
+           sparse.SCANPY, sparse.fit_error, 1e-5, None, detail="→50", entries=sparse.entries)
+      for _ in range(find_spec("scanpy") is not None)),
     Case("LSI query", "f8", (100_000, 100), (5_000, 50), sparse.index, sparse.QUERY,
          sparse.query_error, 1e-6, _query, detail="→10"),
 ]

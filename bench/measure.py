@@ -20,8 +20,8 @@ from bench.limits import Limits
 class Effort:
     """How long to measure: rounds within a budget of seconds, a sample of at least `sample` s.
 
-    Before each sample comes a `pause`: BLAS threads spin for a while after a call and would
-    take time from whoever comes next. A rival whose first call took more than `once` seconds
+    Before each sample comes a `pause`: threads of BLAS and OpenMP spin after a call, up to 0.2 s,
+    and would take time from whoever comes next. A rival whose first call took more than `once` seconds
     and more than four times the fastest one's is not called again.
     """
 
@@ -29,7 +29,7 @@ class Effort:
     most: int = 15
     budget: float = 20.0
     sample: float = 0.05
-    pause: float = 0.15
+    pause: float = 0.3
     once: float = 2.0
 
 

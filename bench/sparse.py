@@ -7,6 +7,7 @@ columns are used as often as a power of their rank says.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,28 @@ def _scikit_svd(algorithm: str) -> Contestant:
 FIT = (FIT_OURS, FIT_ARPACK)
 DECOMPOSE = (Contestant(OURS, lambda i: lambda: _decomposed(fastdr.TruncatedSVD(i.k), i.X)),
              _scikit_svd("randomized"), _scikit_svd("arpack"))
+
+
+def _scanpy(patched: bool) -> Callable[[Inputs], Callable[[], Any]]:
+    """Prepare scanpy's PCA, which calls scikit-learn's, or fastdr's in its place."""
+    def prepare(inputs: Inputs) -> Callable[[], Any]:
+        import anndata
+        import scanpy
+
+        cells = anndata.AnnData(inputs.X)
+
+        def run() -> Any:
+            with fastdr.patched() if patched else nullcontext():
+                scanpy.pp.pca(cells, n_comps=inputs.k)
+            return cells.uns["pca"]["variance"], cells.varm["PCs"].T
+
+        return run
+
+    return prepare
+
+
+SCANPY = (Contestant(OURS, _scanpy(True), "scanpy"),
+          Contestant("scanpy on scikit-learn", _scanpy(False), "scanpy"))
 
 
 def _residual(inputs: Inputs, result: Any, mean: Any, divisor: float) -> float:
