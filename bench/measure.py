@@ -21,8 +21,8 @@ class Effort:
     """How long to measure: rounds within a budget of seconds, a sample of at least `sample` s.
 
     Before each sample comes a `pause`: threads of BLAS and OpenMP spin after a call, up to 0.2 s,
-    and would take time from whoever comes next. A rival whose first call took more than `once` seconds
-    and more than four times the fastest one's is not called again.
+    and would take time from whoever comes next. A rival whose first call took more than `once`
+    seconds and more than four times the fastest one's is not called again.
     """
 
     least: int = 5
