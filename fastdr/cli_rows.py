@@ -51,8 +51,7 @@ def scores_of(rows: Source, model: LinearModel, bar: bool, missing: bool) -> Ite
     scores = model.transform_observed if missing else model.transform
     if isinstance(rows, DaskSource):
         names = [str(index) for index in range(model.n_outputs)]
-        yield from _in_order(rows.mapped(model.transform, names,
-                                         working_dtype(rows.dtype)))
+        yield from _in_order(rows.mapped(scores, names, working_dtype(rows.dtype)))
         return
     for block in (with_progress(rows, "rows", leave=True) if bar else rows).blocks():
         yield scores(block)

@@ -133,7 +133,7 @@ class ModelEstimator(
     def fit_transform(self, X: ArrayLike, y: Any = None,
                       sample_weight: ArrayLike | None = None) -> AnyArray:
         """Fit to `X` and return its scores, bit for bit those of ``fit(X).transform(X)``."""
-        given = open_rows(X, missing=self._takes_missing) if is_opened(X) else X
+        given = self._opened(X) if is_opened(X) else X
         if not getattr(given, "rereadable", True):
             raise TypeError("fit_transform reads the rows twice, but these can be read once only.")
         source = self._fit_rows(given, sample_weight)
@@ -152,7 +152,7 @@ class ModelEstimator(
         features or NaN.
         """
         if is_opened(X):
-            scores: AnyArray = self._scores(open_rows(X, missing=self._takes_missing))
+            scores: AnyArray = self._scores(self._opened(X))
             return scores
         with self._rows(X) as rows:
             return self._map(rows)
@@ -188,7 +188,7 @@ class ModelEstimator(
         """
         check_is_fitted(self)
         if is_opened(X):
-            source: Any = open_rows(X, missing=self._takes_missing)
+            source: Any = open_rows(X)
             if hasattr(source, "mapped"):
                 names = self._names() or [f"x{i}" for i in range(self.n_features_in_)]
                 lazy: AnyArray = source.mapped(self.model_.inverse_transform, names,
@@ -216,10 +216,14 @@ class ModelEstimator(
             raise
         return source
 
+    def _opened(self, X: Any) -> Source:
+        """Open rows of any origin; cells may be missing where the estimator takes that."""
+        return open_rows(X, missing=self._takes_missing)
+
     def _source(self, X: Any) -> Source:
         """Return the rows to fit as a source; remember the number and names of features."""
         if is_opened(X):
-            source = open_rows(X, missing=self._takes_missing)
+            source = self._opened(X)
             self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = source.shape[1]
             if source.columns is not None:

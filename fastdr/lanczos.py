@@ -23,8 +23,8 @@ from fastdr.validation import AnyArray, FloatArray
 
 BLOCK = {8: 8, 4: 16}  # one cache line of columns
 CHECK = 1.1  # the small problem is solved each time the basis has grown by this
-# Of a race's columns those by which so much of the digits must be there: spectra that converge in
-# time have 0.42 or more by then, of j^-2 to j^-0.25 and 0.99^j; noise has 0.18 to 0.32.
+# Of a race's columns those by which so much of the digits must be there: spectra of j^-2 to j^-0.25
+# and 0.99^j that converge just in time have 0.4 or more by then; noise has 0.18 to 0.32.
 LATE, THERE = 0.6, 0.4
 COLUMNS = 512  # of the basis that a restart turns at a time
 Callback = Callable[[int, FloatArray, FloatArray], object]

@@ -19,7 +19,7 @@ from fastdr.batches import BatchedAxes
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
 from fastdr.estimator import warn_unproved
-from fastdr.inputs import as_bytes, is_opened, open_rows
+from fastdr.inputs import as_bytes, is_opened
 from fastdr.missing_estimator import MissingEstimator
 from fastdr.models import LinearModel
 from fastdr.pca_model import axes_model
@@ -335,7 +335,7 @@ class PCA(MissingEstimator, BatchedAxes):
         """
         self._check_parameters()
         source = (SparseSource.of(X, owner="PCA") if self._takes_sparse and is_sparse(X)
-                  else open_rows(X, missing=self._takes_missing) if is_opened(X) else as_source(X))
+                  else self._opened(X) if is_opened(X) else as_source(X))
         size, features = source.shape
         weights = None if sample_weight is None else as_weights(sample_weight, size or 0)
         if size is not None:

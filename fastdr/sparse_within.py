@@ -24,8 +24,8 @@ from fastdr.sparse import (
     sparse_product,
 )
 from fastdr.sparse_scatter import sparse_gram, sparse_outer_gram
-from fastdr.validation import FloatArray
-from fastdr.within import NOISE, ClassSample, Within, of_tall, shrinkage
+from fastdr.validation import AnyArray, FloatArray
+from fastdr.within import NOISE, ClassSample, Spread, Within, of_tall, shrunk_classes
 
 EPS = float(np.finfo(np.float64).eps)
 FAR = 1e8  # squared ratio of a mean and the deviation within classes that costs its digits
@@ -119,27 +119,21 @@ def of_sparse(source: SparseSource, codes: Codes, weights: FloatArray, sample: C
 
 def sparse_ledoit_wolf(source: SparseSource, codes: Codes, weights: FloatArray | None,
                        priors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return what `ledoit_wolf` does, of sparse rows.
+    """Return what `shrunk_classes` does, of sparse rows.
 
     Needs the correlations of a class or the inner products of its rows, whichever are fewer.
     """
-    kept, ridge = priors.copy(), np.zeros(source.features)
     given = csr_array((source.values, source.indices, source.indptr), shape=source.shape)
-    for code, prior in enumerate(priors):
-        chosen = codes == code if weights is None else (codes == code) & (weights > 0)
+
+    def spread(chosen: AnyArray, share: FloatArray) -> Spread:
         part = given[np.flatnonzero(chosen)]
         rows = SparseSource(part.indptr, part.indices, part.data, source.features,
                             exponent=source.exponent)
-        share = np.ones(len(rows)) if weights is None else weights[chosen]
-        total = float(share.sum())
-        share = share / total
         told = _moments(rows, share)
         scale = np.where(told.squares > 0, np.sqrt(told.squares), 1.0)
-        lengths, square = _lengths(rows, told.mean, scale), _square(rows, told, scale, share)
-        strength, level = shrinkage(lengths, square, share, total, source.features)
-        kept[code] = prior * (1 - strength)
-        ridge += prior * strength * level * scale**2
-    return kept, ridge
+        return scale, _lengths(rows, told.mean, scale), _square(rows, told, scale, share)
+
+    return shrunk_classes(spread, codes, weights, priors)
 
 
 def _moments(rows: SparseSource, weights: FloatArray) -> SparseMoments:

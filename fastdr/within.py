@@ -88,6 +88,8 @@ class Columns(Protocol):
 
     def block(self, part: slice) -> FloatArray: ...  # noqa: D102
 
+Spread = tuple[FloatArray, FloatArray, float]
+
 
 @dataclass(frozen=True)
 class Within:
@@ -238,29 +240,42 @@ def covariance_of(within: Within, asked: bool) -> FloatArray | None:
 
 def ledoit_wolf(X: AnyArray, codes: Codes, weights: FloatArray | None, priors: FloatArray
                 ) -> tuple[FloatArray, FloatArray]:
-    """Shrink each class by Ledoit and Wolf's (2004) lemma in columns of unit deviation.
-
-    Returns what is left of each prior for the rows, (C,), and the ridge, (d,): the weighted
-    covariances Σ prior D ((1 - s) R + s μ I) D, with D deviations, R correlations and μ their
-    mean diagonal, are a scatter with other weights plus a diagonal matrix.
-    """
+    """Return what `shrunk_classes` does, of the rows of an array."""
     raise_not_finite(X)
-    kept, ridge = priors.copy(), np.zeros(X.shape[1])
-    for code, prior in enumerate(priors):
-        chosen = codes == code if weights is None else (codes == code) & (weights > 0)
+
+    def spread(chosen: AnyArray, share: FloatArray) -> Spread:
         rows = X[chosen].astype(np.float64)
-        share = np.ones(len(rows)) if weights is None else weights[chosen]
-        total = share.sum()
-        share = share / total
         rows -= rows[0]  # exact for constant columns
         rows -= share @ rows
         variances = share @ rows**2
         scale = np.where(variances > 0, np.sqrt(variances), 1.0)
         rows /= scale
-        lengths, square = np.einsum("ij,ij->i", rows, rows), _square(rows, share)
-        strength, level = shrinkage(lengths, square, share, total, X.shape[1])
+        return scale, np.einsum("ij,ij->i", rows, rows), _square(rows, share)
+
+    return shrunk_classes(spread, codes, weights, priors)
+
+
+def shrunk_classes(spread: Callable[[AnyArray, FloatArray], Spread], codes: Codes,
+                   weights: FloatArray | None, priors: FloatArray
+                   ) -> tuple[FloatArray, FloatArray]:
+    """Shrink each class by Ledoit and Wolf's (2004) lemma in columns of unit deviation.
+
+    Returns what is left of each prior for the rows, (C,), and the ridge, (d,): the weighted
+    covariances Σ prior D ((1 - s) R + s μ I) D, with D deviations, R correlations and μ their
+    mean diagonal, are a scatter with other weights plus a diagonal matrix. `spread(chosen, share)`
+    tells of the rows z of a class and their shares of its weight, centred and scaled: the
+    deviations (d,), the squared norms of the z, and the sum of squares of the entries of R.
+    """
+    kept, ridge = priors.copy(), np.zeros(1)
+    for code, prior in enumerate(priors):
+        chosen = codes == code if weights is None else (codes == code) & (weights > 0)
+        share = np.ones(np.count_nonzero(chosen)) if weights is None else weights[chosen]
+        total = float(share.sum())
+        share = share / total
+        scale, lengths, square = spread(chosen, share)
+        strength, level = shrinkage(lengths, square, share, total, scale.size)
         kept[code] = prior * (1 - strength)
-        ridge += prior * strength * level * scale**2
+        ridge = ridge + prior * strength * level * scale**2
     return kept, ridge
 
 
