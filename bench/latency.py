@@ -22,7 +22,7 @@ import numpy as np
 
 import fastdr
 from bench import data, machine
-from bench.tables import reached, table
+from bench.tables import reached, short_head, table
 
 HERE = Path(__file__).resolve().parent
 SHAPES = ((64, 8), (768, 50))
@@ -219,12 +219,8 @@ def nanoseconds(value: float) -> str:
 
 def markdown(document: dict[str, Any]) -> str:
     """Return the tables: latencies by shape, then rows a second by batch."""
-    about = document["machine"]
     parts = ["# One row, and batches", "Written by `python -m bench.latency`.",
-             f"- Machine: {about['cpu']}, {about['cores']} cores, {about['system']}; fastdr "
-             f"kernels: {about['isa']}\n- Python {about['python']}, "
-             + ", ".join(f"{name} {number or 'absent'}"
-                         for name, number in about["versions"].items())
+             short_head(document["machine"])
              + f"\n- `import fastdr` after NumPy and SciPy: {1000 * document['import']:.1f} ms",
              "## One row", "Time of a call: the middle one and that of 99 in 100, one thread. The "
              "error is relative to the length of the row."]

@@ -1,6 +1,6 @@
 """One pass over a file, against the slower of reading it and multiplying its rows.
 
-``python -m bench.streaming [--rows N] [--columns D] [--quick] [--folder DIR] [--json FILE]``
+``python -m bench.streaming [--rows N] [--columns D] [--quick] [--folder DIR] [--markdown FILE]``
 writes an .npy file of float32 (4 GB by default), fits PCA to it from the page cache and from the
 disk, and says how long reading alone and the products alone take, and how much memory the fit
 took. Each figure comes from a process of its own. The disk is what is behind the page cache if
@@ -25,12 +25,13 @@ import numpy as np
 import fastdr
 from bench import machine
 from bench.memory import baseline, peak
+from bench.tables import short_head
 
 ROWS, COLUMNS, QUICK_ROWS = 10_000_000, 100, 100_000
 COMPONENTS = 10
 BLOCK = 1 << 22
-SAMPLE = 1 << 28  # bytes of rows in memory whose products are timed
-ROUNDS = 3
+SAMPLE = 1 << 30  # bytes of rows in memory whose products are timed
+ROUNDS = 5
 ALLOWED = 1e-6  # relative error of a variance
 
 
@@ -169,7 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, help="default: all")
     parser.add_argument("--folder", type=Path, help="where to put the file; default: that for "
                                                     "temporary files")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="where to write the figures")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     threads, _limit = machine.set_threads(given.threads)
@@ -179,9 +180,13 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         rows = QUICK_ROWS if given.quick else given.rows
         found = measured(Path(folder) / "rows.npy", rows, given.columns, threads)
-    print(text(found))
-    if given.json:
-        given.json.write_text(json.dumps(found) + "\n", "utf-8")
+    told = text(found)
+    print(told)
+    if given.markdown:
+        given.markdown.write_text("\n\n".join([
+            "# One pass over a file", f"Written by `python -m bench.streaming "
+            f"{' '.join(arguments)}`.", short_head(found["machine"]),
+            f"```text\n{told}\n```"]) + "\n", "utf-8")
     return 0 if found["error"] <= ALLOWED else 1
 
 

@@ -103,10 +103,22 @@ def loud(document: Document) -> list[str]:
             if load > 0.5 else [])
 
 
+def versions(machine: Document) -> str:
+    """Return the line of a head that names Python, fastdr and every rival."""
+    return f"- Python {machine['python']}, " + ", ".join(
+        f"{name} {number or 'absent'}" for name, number in machine["versions"].items())
+
+
+def short_head(machine: Document) -> str:
+    """Return the machine and the versions, for figures that no limit is beside."""
+    return "\n".join([
+        f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}; "
+        f"fastdr kernels: {machine['isa']}",
+        versions(machine)])
+
+
 def head(document: Document) -> str:
     machine, limits = document["machine"], document["limits"]
-    versions = ", ".join(f"{name} {number or 'absent'}"
-                         for name, number in machine["versions"].items())
     blas = "; ".join(f"{each['library']} {each['version']}, kernel {each['kernel']}, "
                      f"threads {each['threads']}" for each in machine["blas"]) or "unknown"
     measured = "not measured" if limits is None else (
@@ -118,7 +130,7 @@ def head(document: Document) -> str:
         f"- Limits measured in the same run: {measured}",
         f"- fastdr kernels: {machine['isa']}; BLAS: {blas}",
         *(f"- {line}" for line in loud(document)),
-        f"- Python {machine['python']}, {versions}",
+        versions(machine),
     ])
 
 

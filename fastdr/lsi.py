@@ -50,7 +50,7 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_components : int, default 100
         Axes to keep; no more than the rank of the documents are.
     weighting : {"tfidf", "log-entropy", None}, default "tfidf"
-        "tfidf": counts times ln((1 + n) / (1 + df)) + 1, rows of length 1; "log-entropy":
+        "tfidf": counts times ln((1 + n) / df), rows of length 1; "log-entropy":
         log2(1 + count) times 1 + sum p ln p / ln n (Dumais 1991); None: counts as they are.
     vectorizer : CountVectorizer, optional
         How texts are cut into terms, an unfitted one of scikit-learn; the default takes words of

@@ -172,9 +172,10 @@ class LSIModel:
             beaten = rough.shape[1] - top
             if beaten > 0:
                 least = np.partition(rough, beaten, axis=1)[:, beaten]
-                asked, places = np.nonzero(rough >= (least - doubt)[:, None])
+                found = np.flatnonzero(rough >= (least - doubt)[:, None])
             else:
-                asked, places = np.indices(rough.shape).reshape(2, -1)
+                found = np.arange(rough.size)
+            asked, places = np.divmod(found, rough.shape[1])
             return asked, places + edges[part]
 
         with blas_limit(1):
@@ -295,13 +296,15 @@ def as_counts(counts: Any, weighting: str | None) -> csr_array:
 def term_weights(counts: csr_array, weighting: str | None, documents: int) -> FloatArray:
     """Return what counts of each term are multiplied by, among so many `documents`.
 
-    "tfidf": ln((1 + n) / (1 + df)) + 1 with df the documents that have the term; "log-entropy":
-    1 + sum p ln p / ln n with p its share in each document (Dumais 1991).
+    "tfidf": ln((1 + n) / df) with df the documents that have the term, never 0, though nearly so
+    for a term of them all (Sparck Jones 1972; scikit-learn adds 1, and few axes then hold little
+    but common words); "log-entropy": 1 + sum p ln p / ln n with p its share in each document
+    (Dumais 1991).
     """
     features = counts.shape[1]
     if weighting == "tfidf":
         present = np.bincount(counts.indices[counts.data > 0], minlength=features)
-        return np.log((1 + documents) / (1 + present)) + 1
+        return np.log((1 + documents) / np.maximum(present, 1))
     if weighting is None or documents < 2:
         return np.ones(features)
     totals = np.bincount(counts.indices, counts.data, minlength=features)
