@@ -3,8 +3,8 @@
 ``python -m bench.dask_fit [--rows N] [--columns D] [--components K] [--dtype f8] [--workers W]
 [--threads T] [--chunks C] [--markdown FILE]`` starts W worker processes of T threads each on this
 machine, gives them the rows once, and lets everybody use W T threads. Contestants are timed in
-turn; figures are medians. Who takes ten times as long as we and over 20 s is called once. The exit
-code is 1 if an answer of fastdr is wrong, and never depends on speed.
+turn, as those of the report; figures are medians. The exit code is 1 if an answer of fastdr is
+wrong, and never depends on speed.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 import fastdr
-from bench import data, machine, reference
-from bench.tables import duration, reached, short_head, table
+from bench import data, machine, measure, reference
+from bench.contestants import Contestant
+from bench.tables import duration, mark, page, reached, short_head, table
 
 LOCAL, OURS = "fastdr, this process", "fastdr, cluster"
 ALLOWED = {"f8": 1e-9, "f4": 1e-4}  # of `reference.fit_error`
-OFTEN = 10.0, 20.0  # who takes so many times our time and so many seconds is called once
 SLOWER, FASTER = 1.5, 5.0  # than the fit in this process at most; than dask-ml at least
 
 
@@ -62,18 +61,11 @@ def on_workers(client: Any, X: Any, chunks: int) -> Any:
         for future, part in zip(futures, parts, strict=True)])
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds that a call took, and its answer."""
-    start = perf_counter()
-    answer = call()
-    return perf_counter() - start, answer
-
-
-def first(name: str, call: Callable[[], Any], inputs: data.Inputs) -> dict[str, Any]:
+def started(name: str, call: Callable[[], Any], inputs: data.Inputs) -> measure.Runner:
     """Call somebody for the first time, and judge the answer."""
-    seconds, answer = timed(call)
-    return {"name": name, "first": seconds, "seconds": [],
-            "error": reference.fit_error(inputs, answer)}
+    first, answer = measure.seconds_of(call)
+    error = reference.fit_error(inputs, answer)
+    return measure.Runner(Contestant(name, lambda _inputs: call), call, error, first, 1, [])
 
 
 def measured(given: argparse.Namespace) -> list[dict[str, Any]]:
@@ -88,36 +80,34 @@ def measured(given: argparse.Namespace) -> list[dict[str, Any]]:
         lazy = on_workers(client, inputs.X, given.chunks or 2 * given.workers * given.threads)
         _threads, limit = machine.set_threads(given.workers * given.threads)
         try:
-            calls = contestants(inputs, lazy)
-            found = {name: first(name, call, inputs) for name, call in calls.items()}
-            longest = max(OFTEN[0] * found[OURS]["first"], OFTEN[1])
-            for _ in range(given.rounds):
-                for name, call in calls.items():
-                    if found[name]["first"] <= longest:
-                        found[name]["seconds"].append(timed(call)[0])
+            runners = [started(name, call, inputs)
+                       for name, call in contestants(inputs, lazy).items()]
+            measure.rounds(runners, measure.Effort(least=given.rounds, most=given.rounds))
         finally:
             limit.restore_original_limits()
             fastdr.set_num_threads(None)
-    return list(found.values())
+    return [{"name": runner.contestant.name, "seconds": runner.seconds, "error": runner.error}
+            for runner in runners]
 
 
 def markdown(found: list[dict[str, Any]], given: argparse.Namespace) -> str:
     """Return the table, with everybody's time relative to ours on the cluster."""
-    medians = {entry["name"]: statistics.median(entry["seconds"] or [entry["first"]])
-               for entry in found}
+    medians = {entry["name"]: statistics.median(entry["seconds"]) for entry in found}
     body = [[entry["name"], duration(medians[entry["name"]]),
-             duration(min(entry["seconds"])) if entry["seconds"] else "once",
+             duration(min(entry["seconds"])) if len(entry["seconds"]) > 1 else "once",
              f"{medians[entry['name']] / medians[OURS]:.2f}×", reached(entry["error"])]
             for entry in found]
+    slower = medians[OURS] / medians[LOCAL]
     lines = [f"PCA({given.components}).fit of {given.rows} × {given.columns} {given.dtype}, "
              f"{given.workers} workers of {given.threads} thread(s)",
              table(["who", "median", "least", "to ours on the cluster", "error"], body),
-             f"On the cluster {medians[OURS] / medians[LOCAL]:.2f}× the time in this process "
-             f"(at most {SLOWER:g}×)."]
+             f"On the cluster {slower:.2f}× the time in this process (at most {SLOWER:g}×)"
+             f"{mark(SLOWER, slower, True)}."]
     if "dask-ml full" in medians:
-        lines.append(f"dask-ml takes {medians['dask-ml full'] / medians[OURS]:.2f}× as long (at "
-                     f"least {FASTER:g}×).")
-    return "\n\n".join(lines) + "\n"
+        faster = medians["dask-ml full"] / medians[OURS]
+        lines.append(f"dask-ml takes {faster:.2f}× as long (at least {FASTER:g}×)"
+                     f"{mark(faster, FASTER, True)}.")
+    return "\n\n".join(lines)
 
 
 def problems(found: list[dict[str, Any]], dtype: str) -> list[str]:
@@ -143,9 +133,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(text)
     if given.markdown:
         about = short_head(machine.describe(given.workers * given.threads))
-        given.markdown.write_text("\n\n".join([
-            "# On a Dask cluster", f"Written by `python -m bench.dask_fit {' '.join(arguments)}`.",
-            about, text]), "utf-8")
+        given.markdown.write_text(page(
+            "On a Dask cluster", " ".join(["python -m bench.dask_fit", *arguments]), about, text),
+            "utf-8")
     wrong = problems(found, given.dtype)
     for line in wrong:
         print(line, file=sys.stderr)

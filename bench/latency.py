@@ -22,7 +22,7 @@ import numpy as np
 
 import fastdr
 from bench import data, machine
-from bench.tables import reached, short_head, table
+from bench.tables import page, reached, short_head, table
 
 HERE = Path(__file__).resolve().parent
 SHAPES = ((64, 8), (768, 50))
@@ -219,8 +219,7 @@ def nanoseconds(value: float) -> str:
 
 def markdown(document: dict[str, Any]) -> str:
     """Return the tables: latencies by shape, then rows a second by batch."""
-    parts = ["# One row, and batches", "Written by `python -m bench.latency`.",
-             short_head(document["machine"])
+    parts = [short_head(document["machine"])
              + f"\n- `import fastdr` after NumPy and SciPy: {1000 * document['import']:.1f} ms",
              "## One row", "Time of a call: the middle one and that of 99 in 100, one thread. The "
              "error is relative to the length of the row."]
@@ -239,7 +238,7 @@ def markdown(document: dict[str, Any]) -> str:
         [f"{rows} {dtype}, {threads} thread{'s' * (threads > 1)}",
          *(found.get(name, "absent") for name in names)]
         for (dtype, threads, rows), found in cells.items()]))
-    return "\n\n".join(parts) + "\n"
+    return page("One row, and batches", "python -m bench.latency", *parts)
 
 
 def problems(document: dict[str, Any]) -> list[str]:

@@ -1,10 +1,10 @@
 """One pass over a file, against the slower of reading it and multiplying its rows.
 
-``python -m bench.streaming [--rows N] [--columns D] [--quick] [--folder DIR] [--markdown FILE]``
-writes an .npy file of float32 (4 GB by default), fits PCA to it from the page cache and from the
-disk, and says how long reading alone and the products alone take, and how much memory the fit
-took. Each figure comes from a process of its own. The disk is what is behind the page cache if
-posix_fadvise drops the file from it; the share that was dropped is stated.
+``python -m bench.streaming [--rows N] [--columns D] [--quick] [--folder DIR] [--json FILE]
+[--markdown FILE]`` writes an .npy file of float32 (4 GB by default), fits PCA to it from the page
+cache and from the disk, and says how long reading alone and the products alone take, and how much
+memory the fit took. Each figure comes from a process of its own. The disk is what is behind the
+page cache if posix_fadvise drops the file from it; the share that was dropped is stated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 import fastdr
 from bench import machine
 from bench.memory import baseline, peak
-from bench.tables import short_head
+from bench.tables import mark, page, short_head, table
 
 ROWS, COLUMNS, QUICK_ROWS = 10_000_000, 100, 100_000
 COMPONENTS = 10
@@ -33,6 +33,7 @@ BLOCK = 1 << 22
 SAMPLE = 1 << 30  # bytes of rows in memory whose products are timed
 ROUNDS = 5
 ALLOWED = 1e-6  # relative error of a variance
+SLOWER = 1.3  # than the slower of reading and multiplying, at most
 
 
 def write(path: Path, rows: int, columns: int) -> None:
@@ -133,31 +134,33 @@ def measured(path: Path, rows: int, columns: int, threads: int) -> dict[str, Any
             "error": error, "cold": cold}
 
 
-def text(found: dict[str, Any]) -> str:
-    """Return what was measured in a few lines."""
+def markdown(found: dict[str, Any], quick: bool) -> str:
+    """Return what was measured; a quick run has no limit."""
     size, cold = found["bytes"], found["cold"]
+    body: list[list[str]] = []
 
-    def line(name: str, seconds: float, more: str = "") -> str:
-        return f"{name:34}{seconds:9.3f} s {size / seconds / 1e9:7.2f} GB/s  {more}".rstrip()
+    def line(what: str, seconds: float, reading: float | None = None) -> None:
+        beside = ""
+        if reading is not None:
+            slower = seconds / max(reading, found["multiplying"])
+            beside = f"{slower:.2f}× (at most {SLOWER:g}×){mark(SLOWER, slower, not quick)}"
+        body.append([what, f"{seconds:.3f} s", f"{size / seconds / 1e9:.2f} GB/s", beside])
 
-    slower = max(found["reading"], found["multiplying"])
-    lines = [f"{found['rows']} x {found['columns']} float32, {size / 1e9:.2f} GB, "
-             f"{COMPONENTS} components, threads: {found['machine']['threads']}",
-             line("reading, from the page cache", found["reading"]),
-             line("multiplying, rows in memory", found["multiplying"]),
-             line("PCA.fit, from the page cache", found["fitting"],
-                  f"{found['fitting'] / slower:.2f} of the slower"),
-             f"memory of the fit: {found['memory'] / 1e6:.0f} MB; error of its variances: "
-             f"{found['error']:.1e}"]
+    line("reading, from the page cache", found["reading"])
+    line("multiplying, rows in memory", found["multiplying"])
+    line("PCA.fit, from the page cache", found["fitting"], found["reading"])
     if "fitting" in cold:
-        slower = max(cold["reading"], found["multiplying"])
-        lines += [f"page cache dropped: {cold['dropped']:.0%}",
-                  line("reading, from the disk", cold["reading"]),
-                  line("PCA.fit, from the disk", cold["fitting"],
-                       f"{cold['fitting'] / slower:.2f} of the slower")]
-    else:
-        lines.append("the page cache could not be dropped: nothing is known of the disk")
-    return "\n".join(lines)
+        line("reading, from the disk", cold["reading"])
+        line("PCA.fit, from the disk", cold["fitting"], cold["reading"])
+    dropped = (f"Dropped from the page cache before reading from the disk: {cold['dropped']:.0%}."
+               if "fitting" in cold else
+               "The page cache could not be dropped: nothing is known of the disk.")
+    return "\n\n".join([
+        f"{found['rows']} × {found['columns']} float32, {size / 1e9:.2f} GB, {COMPONENTS} "
+        f"components, threads: {found['machine']['threads']}",
+        table(["what", "time", "rate", "to the slower of reading and multiplying"], body),
+        f"Memory of the fit: {found['memory'] / 1e6:.0f} MB; error of its variances: "
+        f"{found['error']:.1e}. {dropped}"])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -170,7 +173,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, help="default: all")
     parser.add_argument("--folder", type=Path, help="where to put the file; default: that for "
                                                     "temporary files")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="where to write the figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="where to write the table")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     threads, _limit = machine.set_threads(given.threads)
@@ -180,13 +184,14 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         rows = QUICK_ROWS if given.quick else given.rows
         found = measured(Path(folder) / "rows.npy", rows, given.columns, threads)
-    told = text(found)
-    print(told)
+    text = markdown(found, given.quick)
+    print(text)
+    if given.json:
+        given.json.write_text(json.dumps(found) + "\n", "utf-8")
     if given.markdown:
-        given.markdown.write_text("\n\n".join([
-            "# One pass over a file", f"Written by `python -m bench.streaming "
-            f"{' '.join(arguments)}`.", short_head(found["machine"]),
-            f"```text\n{told}\n```"]) + "\n", "utf-8")
+        given.markdown.write_text(page(
+            "One pass over a file", " ".join(["python -m bench.streaming", *arguments]),
+            short_head(found["machine"]), text), "utf-8")
     return 0 if found["error"] <= ALLOWED else 1
 
 

@@ -52,7 +52,8 @@ def brief(entry: dict[str, Any]) -> str:
     return f"{duration(entry['median'])} ({reached(entry['error'])})"
 
 
-def _mark(value: float | None, floor: float | None, binding: bool) -> str:
+def mark(value: float | None, floor: float | None, binding: bool) -> str:
+    """Say whether a value reaches its floor; nothing if there is none or it does not bind."""
     if value is None or floor is None or not binding:
         return ""
     return " ✓" if value >= floor else " **✗ missed**"
@@ -63,7 +64,7 @@ def ratio(row: Row, quick: bool) -> str:
         return "**wrong**"
     if row["ratio"] is None:
         return "—"
-    return f"{row['ratio']:.2f}×{_mark(row['ratio'], row['target'], not quick)}"
+    return f"{row['ratio']:.2f}×{mark(row['ratio'], row['target'], not quick)}"
 
 
 def share(row: Row, quick: bool) -> str:
@@ -71,7 +72,7 @@ def share(row: Row, quick: bool) -> str:
         return "—"
     floor = f", floor {100 * row['share_target']:.0f} %" if row["share_target"] else ""
     return (f"{100 * row['share']:.0f} % {LIMIT_NAMES[row['limit']]}{floor}"
-            f"{_mark(row['share'], row['share_target'], not quick)}")
+            f"{mark(row['share'], row['share_target'], not quick)}")
 
 
 def peak(row: Row, measured: dict[str, Row]) -> str:
@@ -115,6 +116,11 @@ def short_head(machine: Document) -> str:
         f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['system']}; "
         f"fastdr kernels: {machine['isa']}",
         versions(machine)])
+
+
+def page(title: str, command: str, *parts: str) -> str:
+    """Return a whole file: what it is, the command that writes it, and its parts."""
+    return "\n\n".join([f"# {title}", f"Written by `{command}`.", *parts]) + "\n"
 
 
 def head(document: Document) -> str:
