@@ -5,4 +5,5 @@
 #define FD_STRIPS 3
 #define FD_PAIR_STRIPS 2
 #define FD_GROUP 6
+#define FD_CHAINS 2
 #include "tile_impl.h"

@@ -5,4 +5,5 @@
 #define FD_STRIPS 3
 #define FD_PAIR_STRIPS 3
 #define FD_GROUP 12
+#define FD_CHAINS 4
 #include "tile_impl.h"

@@ -10,6 +10,7 @@
 #define FD_PAIR_STRIPS 1
 #endif
 #define FD_GROUP 2
+#define FD_CHAINS 2
 #include "tile_impl.h"
 
 /* Tables this machine can run, worst first; returns how many. */

@@ -16,11 +16,17 @@ typedef struct {
     fd_wide sum[sizeof(double) / sizeof(T)], square[sizeof(double) / sizeof(T)];
 } FD_T(fd_sums);
 
-/* Pack one row of a strip and add it to the sums; plain = shift by column only. */
-FD_INLINE void FD_T(pack_row)(int plain, const T *from, vec high, vec low, const fd_wide *shift,
+/* Pack one row of a strip, of which `count` columns exist, and add it to the sums; plain = shift by
+   column only. */
+FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec high, vec low, const fd_wide *shift,
                               const double *row_shift, const double *factor, T *to,
                               FD_T(fd_sums) *sums)
 {
+    _Alignas(64) T part[FD_BYTES / sizeof(T)];
+    if (count < FD_W) {
+        FD_T(store)(part, FD_T(load_part)(from, count));
+        from = part;
+    }
     vec z = FD_T(sub)(FD_T(load_loose)(from), high);
     if (!plain) {
         z = FD_T(sub)(z, low);
@@ -35,7 +41,12 @@ FD_INLINE void FD_T(pack_row)(int plain, const T *from, vec high, vec low, const
     FD_T(store)(to, z);
     FD_UNROLL
     for (int v = 0; v < (int)(sizeof(double) / sizeof(T)); v++) {
-        fd_wide value = fd_sub_wide(FD_T(fd_widen)(from + v * FD_D), shift[v]), weighted = value;
+        if (v * FD_D >= count)
+            break;
+        fd_wide value = plain && sizeof(T) == sizeof(double)
+                            ? FD_T(fd_widen)(to + v * FD_D) /* nothing was rounded to T */
+                            : fd_sub_wide(FD_T(fd_widen)(from + v * FD_D), shift[v]);
+        fd_wide weighted = value;
         if (factor)
             weighted = fd_mul_wide(value, fd_splat_wide(*factor * *factor));
         sums->sum[v] = fd_add_wide(sums->sum[v], weighted);
@@ -43,9 +54,9 @@ FD_INLINE void FD_T(pack_row)(int plain, const T *from, vec high, vec low, const
     }
 }
 
-/* Pack `rows` rows of one strip; even and odd rows are summed apart to keep the adders busy. */
-FD_INLINE void FD_T(pack_strip)(int plain, const T *from, ptrdiff_t ld, ptrdiff_t rows,
-                                const T *high, const T *low, const fd_affine *affine,
+/* Pack `rows` rows of one strip, summed in FD_CHAINS parts to keep the adders busy. */
+FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdiff_t ld,
+                                ptrdiff_t rows, const T *high, const T *low, const fd_affine *affine,
                                 ptrdiff_t first, T *to, double *sums, double *squares)
 {
     enum { PARTS = sizeof(double) / sizeof(T) };
@@ -53,46 +64,57 @@ FD_INLINE void FD_T(pack_strip)(int plain, const T *from, ptrdiff_t ld, ptrdiff_
     const double *row_shift = plain || !affine->row_shift ? NULL : affine->row_shift + first;
     vec h = FD_T(load)(high), l = FD_T(load)(low);
     fd_wide shift[PARTS];
-    FD_T(fd_sums) even, odd;
+    FD_T(fd_sums) chain[FD_CHAINS];
     FD_UNROLL
     for (int v = 0; v < PARTS; v++) {
-        even.sum[v] = fd_load_wide(sums + v * FD_D);
-        even.square[v] = fd_load_wide(squares + v * FD_D);
-        odd.sum[v] = odd.square[v] = fd_splat_wide(0);
         shift[v] = fd_add_wide(FD_T(fd_widen)(high + v * FD_D), FD_T(fd_widen)(low + v * FD_D));
+        FD_UNROLL
+        for (int c = 0; c < FD_CHAINS; c++)
+            chain[c].sum[v] = chain[c].square[v] = fd_splat_wide(0);
     }
     ptrdiff_t i = 0;
 #define FD_PACK_ROW(i, sums)                                                                       \
-    FD_T(pack_row)(plain, from + (i) * ld, h, l, shift, row_shift ? row_shift + (i) : NULL,         \
+    FD_T(pack_row)(plain, count, from + (i) * ld, h, l, shift, row_shift ? row_shift + (i) : NULL,         \
                    factor ? factor + (i) : NULL, to + (i) * FD_W, sums)
-    for (; i + 1 < rows; i += 2) {
-        FD_PACK_ROW(i, &even);
-        FD_PACK_ROW(i + 1, &odd);
-    }
-    if (i < rows)
-        FD_PACK_ROW(i, &even);
+    for (; i + FD_CHAINS <= rows; i += FD_CHAINS)
+        FD_UNROLL
+        for (int c = 0; c < FD_CHAINS; c++)
+            FD_PACK_ROW(i + c, chain + c);
+    for (; i < rows; i++)
+        FD_PACK_ROW(i, chain);
 #undef FD_PACK_ROW
     FD_UNROLL
     for (int v = 0; v < PARTS; v++) {
-        fd_store_wide(sums + v * FD_D, fd_add_wide(even.sum[v], odd.sum[v]));
-        fd_store_wide(squares + v * FD_D, fd_add_wide(even.square[v], odd.square[v]));
+        fd_wide sum = fd_load_wide(sums + v * FD_D), square = fd_load_wide(squares + v * FD_D);
+        FD_UNROLL
+        for (int c = 0; c < FD_CHAINS; c++) {
+            sum = fd_add_wide(sum, chain[c].sum[v]);
+            square = fd_add_wide(square, chain[c].square[v]);
+        }
+        fd_store_wide(sums + v * FD_D, sum);
+        fd_store_wide(squares + v * FD_D, square);
     }
 }
 
-/* Pack `cols` columns (whole strips) from column `col` on of rows [row, row + rows). */
+/* Pack `cols` columns from column `col` on of rows [row, row + rows), zeros behind the last. */
 FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff_t rows,
                                  ptrdiff_t col, ptrdiff_t cols, const T *high, const T *low,
                                  const fd_affine *affine, ptrdiff_t row, ptrdiff_t first,
                                  T *packed, double *sums, double *squares)
 {
     for (ptrdiff_t c = col; c < col + cols; c += FD_W, from += FD_W) {
+        const ptrdiff_t count = col + cols - c;
         T *to = packed + c / FD_W * FD_STEP + (row - first) * FD_W;
-        if (plain)
-            FD_T(pack_strip)(1, from, ld, rows, high + c, low + c, affine, row, to, sums + c,
-                             squares + c);
+#define FD_PACK(plain, count)                                                                      \
+    FD_T(pack_strip)(plain, count, from, ld, rows, high + c, low + c, affine, row, to, sums + c,    \
+                     squares + c)
+        if (plain && count >= FD_W)
+            FD_PACK(1, FD_W);
+        else if (plain)
+            FD_PACK(1, count);
         else
-            FD_T(pack_strip)(0, from, ld, rows, high + c, low + c, affine, row, to, sums + c,
-                             squares + c);
+            FD_PACK(0, count);
+#undef FD_PACK
     }
 }
 

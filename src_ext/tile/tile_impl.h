@@ -2,7 +2,7 @@
 
    A tile_*.c file sets FD_ISA, FD_BYTES (of a vector), FD_ROWS (columns on the broadcast side of
    a register tile), FD_STRIPS (vectors on the other side; FD_PAIR_STRIPS for pairs of int16),
-   FD_GROUP (rows of a gram_apply group) and includes this file. The typed parts are included once
+   FD_GROUP (rows of a gram_apply group), FD_CHAINS (sums of a column under way in packing) and includes this file. The typed parts are included once
    for each working type. */
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +44,10 @@
 #define FD_BLOCK_NARROW 32
 /* Columns staged together when the source needs conversion. */
 #define FD_STAGE 64
+
+/* Vectors of the next tile when `left` remain: never one alone after a full one, which would leave
+   the multipliers waiting. */
+#define FD_TAKE(left) ((left) == FD_STRIPS + 1 ? (FD_STRIPS + 1) / 2 : FD_MIN(FD_STRIPS, left))
 
 /* Memory to come, called into L2 a little at every step while the multipliers work. */
 typedef struct {
@@ -95,6 +99,20 @@ FD_INLINE fd_wide fd_load_wide(const double *p) { return *(const fd_wide *)p; }
 FD_INLINE void fd_store_wide(double *p, fd_wide v) { *(fd_wide *)p = v; }
 FD_INLINE fd_wide fd_splat_wide(double x) { return x - (fd_wide){0}; }
 FD_INLINE fd_wide fd_widen_f8(const double *p) { return *(const fd_wide *)p; }
+/* GCC 12 converts vectors in halves, so the instructions are named where there are any. */
+#if defined(__AVX512F__) && FD_BYTES == 64
+FD_INLINE fd_wide fd_widen_f4(const float *p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+FD_INLINE fd_wide fd_widen_i2(const int32_t *p)
+{
+    return _mm512_cvtepi32_pd(_mm256_loadu_si256((const __m256i_u *)p));
+}
+#elif defined(__AVX__) && FD_BYTES == 32
+FD_INLINE fd_wide fd_widen_f4(const float *p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+FD_INLINE fd_wide fd_widen_i2(const int32_t *p)
+{
+    return _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i_u *)p));
+}
+#else
 FD_INLINE fd_wide fd_widen_f4(const float *p)
 {
     return __builtin_convertvector(*(const fd_narrow *)p, fd_wide);
@@ -103,6 +121,7 @@ FD_INLINE fd_wide fd_widen_i2(const int32_t *p)
 {
     return __builtin_convertvector(*(const fd_whole *)p, fd_wide);
 }
+#endif
 FD_INLINE fd_wide fd_add_wide(fd_wide a, fd_wide b) { return a + b; }
 FD_INLINE fd_wide fd_sub_wide(fd_wide a, fd_wide b) { return a - b; }
 FD_INLINE fd_wide fd_mul_wide(fd_wide a, fd_wide b) { return a * b; }

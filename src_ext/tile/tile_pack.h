@@ -33,19 +33,17 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     for (ptrdiff_t col = outer; col < FD_MIN(outer + width, padded); col += FD_STAGE)
     for (ptrdiff_t row = row0; row < FD_MIN(row0 + block, last); row += tall) {
         const ptrdiff_t here = FD_MIN(FD_STAGE, cols - col), rows = FD_MIN(tall, last - row);
-        /* Whole strips in place if possible; the rest goes through the stage. */
-        const ptrdiff_t direct = in_place ? here / FD_W * FD_W : 0;
-        const char *from = x->data + row * x->row_step + col * x->col_step;
-        FD_T(pack_strips)(plain, (const T *)from, x->row_step / (ptrdiff_t)sizeof(T), rows, col,
-                          direct, high, low, affine, row, first, packed, sums, squares);
-        if (direct < here) {
-            const ptrdiff_t ld = FD_UP(here - direct, FD_W);
-            FD_T(fetch)(x, row, rows, col + direct, here - direct, stage, ld);
+        const T *from = (const T *)(x->data + row * x->row_step + col * x->col_step);
+        ptrdiff_t ld = x->row_step / (ptrdiff_t)sizeof(T), wide = here;
+        if (!in_place) { /* through the stage, in whole strips */
+            ld = wide = FD_UP(here, FD_W);
+            FD_T(fetch)(x, row, rows, col, here, stage, ld);
             for (ptrdiff_t i = 0; i < rows; i++)
-                for (ptrdiff_t j = here - direct; j < ld; j++)
+                for (ptrdiff_t j = here; j < wide; j++)
                     stage[i * ld + j] = 0;
-            FD_T(pack_strips)(plain, stage, ld, rows, col + direct, ld, high, low, affine, row,
-                              first, packed, sums, squares);
+            from = stage;
         }
+        FD_T(pack_strips)(plain, from, ld, rows, col, wide, high, low, affine, row, first,
+                          packed, sums, squares);
     }
 }

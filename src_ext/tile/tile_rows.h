@@ -6,10 +6,6 @@
 #define FD_TALL ((ptrdiff_t)64)
 #define FD_LDA (FD_DEPTH + (ptrdiff_t)(64 / sizeof(T)))
 
-/* Vectors of the next group when `left` remain: never one alone after a full group, which would
-   leave the multipliers waiting. */
-#define FD_TAKE(left) ((left) == FD_STRIPS + 1 ? (FD_STRIPS + 1) / 2 : FD_MIN(FD_STRIPS, left))
-
 /* Rows [first, last) of x in memory, if they lie in one piece: to be called ahead of their turn. */
 FD_INLINE fd_ahead FD_T(rows_ahead)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
                                     ptrdiff_t steps)
@@ -468,7 +464,6 @@ static void FD_T(symmetric_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t
 #undef FD_BAND
 #undef FD_DEPTH
 #undef FD_TALL
-#undef FD_TAKE
 #undef FD_FIT_LD
 #undef FD_LDA
 #undef FD_ERROR_LD

@@ -100,17 +100,19 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
     const T *packed = packed_;
     const ptrdiff_t all = (cols + FD_W - 1) / FD_W;
     const ptrdiff_t whole = (all * (all + FD_STRIPS) + FD_STRIPS) / (2 * FD_STRIPS);
-    const ptrdiff_t tiles = FD_MAX(whole, 1) * (FD_W / FD_ROWS);
+    const ptrdiff_t tiles = FD_MAX(whole, 1) * (FD_UP(FD_MIN(cols, FD_W), FD_ROWS) / FD_ROWS);
     const ptrdiff_t steps = (rows + FD_DEEP - 1) / FD_DEEP;
     fd_ahead ahead = fd_spread(next, next_bytes, tiles * steps);
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
-    for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS); i < i1; i += FD_STRIPS)
-    for (ptrdiff_t j = jb; j < FD_MIN(FD_MIN(jb + FD_KEEP, j1), i + FD_STRIPS); j++) {
-        const ptrdiff_t left = FD_MAX(i, j), strips = FD_MIN(i + FD_STRIPS, i1) - left;
+    for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS), stop; i < i1; i = stop) {
+    stop = i + FD_TAKE(i1 - i);
+    for (ptrdiff_t j = jb; j < FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop); j++) {
+        const ptrdiff_t left = FD_MAX(i, j), strips = stop - left;
         const ptrdiff_t ld = (all - j) * FD_W;
         const T *a = packed + left * FD_STEP, *b = packed + j * FD_STEP;
         double *to = triangle + fd_triangle_offset(j, all, FD_W) + (left - j) * FD_W;
-        for (ptrdiff_t r = 0; r < FD_W; r += FD_ROWS, b += FD_ROWS, to += FD_ROWS * ld) {
+        const ptrdiff_t broadcast = FD_MIN(FD_W, cols - j * FD_W);
+        for (ptrdiff_t r = 0; r < broadcast; r += FD_ROWS, b += FD_ROWS, to += FD_ROWS * ld) {
             if (strips == FD_STRIPS)
                 FD_T(tile)(FD_STRIPS, a, b, steps, to, ld, &ahead);
 #if FD_STRIPS > 2
@@ -123,5 +125,6 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
 #endif
             fd_advance(&ahead, steps);
         }
+    }
     }
 }

@@ -32,6 +32,27 @@ FD_INLINE vec FD_T(sub)(vec a, vec b) { FD_EACH a.v[i_] -= b.v[i_]; return a; }
 #undef FD_EACH
 #endif
 
+/* The first `count` elements, zeros behind them; no others are read. */
+FD_INLINE vec FD_T(load_part)(const T *p, ptrdiff_t count)
+{
+#if defined(__AVX512F__) && FD_BYTES == 64
+    if (sizeof(T) == 8)
+        return (vec)_mm512_maskz_loadu_pd((__mmask8)((1u << count) - 1), p);
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), p);
+#elif defined(__AVX2__) && FD_BYTES == 32
+    if (sizeof(T) == 8)
+        return (vec)_mm256_maskload_pd((const double *)p, _mm256_cmpgt_epi64(
+            _mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3)));
+    return (vec)_mm256_maskload_ps((const float *)p, _mm256_cmpgt_epi32(
+        _mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
+#else
+    _Alignas(64) T values[FD_BYTES / sizeof(T)];
+    for (ptrdiff_t j = 0; j < FD_W; j++)
+        values[j] = j < count ? p[j] : 0;
+    return FD_T(load)(values);
+#endif
+}
+
 /* A shift as the working type sees it: value plus rest. */
 FD_INLINE void FD_T(split)(double shift, T *high, T *low)
 {
