@@ -67,12 +67,16 @@ def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def start(contestant: Contestant, case: Case, inputs: Inputs, effort: Effort) -> Runner:
-    """Prepare a contestant and call it once: a warm-up, whose result is judged."""
+    """Prepare a contestant and call it: a warm-up, whose result is judged.
+
+    What is imported at the first call may take a tenth of a second, so a second one tells how
+    often a sample is to repeat it.
+    """
     call = contestant.prepare(inputs)
     first, result = seconds_of(call)
     error = case.error(inputs, result)
     del result
-    again = first if first >= effort.sample else seconds_of(call)[0]
+    again = first if first >= 20 * effort.sample else seconds_of(call)[0]
     loops = min(10_000, max(1, math.ceil(effort.sample / max(again, 1e-7))))
     return Runner(contestant, call, error, min(first, again), loops, [])
 
