@@ -62,6 +62,17 @@ def rotate(floating[:, ::1] basis, const floating[:, ::1] turn, floating[:, ::1]
             first += step
 
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define call_early(address) __builtin_prefetch(address)
+    #else
+    #define call_early(address) ((void)0)
+    #endif
+    """
+    void call_early(const void *address) noexcept nogil
+
+
 def symmetry(const floating[:, :] matrix, Py_ssize_t first, Py_ssize_t last):
     """Return the largest |c_ij| and |c_ij - c_ji| for i in [first, last) and j >= i.
 
@@ -85,6 +96,11 @@ def symmetry(const floating[:, :] matrix, Py_ssize_t first, Py_ssize_t last):
                 columns = min(<Py_ssize_t>8, order - j)
                 for i in range(first, min(last, j + columns), 8):
                     rows = min(<Py_ssize_t>8, last - i)
+                    if j + 64 + columns <= order:  # the same lines of the next square to come
+                        for r in range(rows):
+                            call_early(&matrix[i + r, j + 64])
+                        for c in range(columns):
+                            call_early(&matrix[j + 64 + c, i])
                     for c in range(columns):
                         for r in range(rows):
                             there[r][c] = matrix[j + c, i + r]

@@ -279,11 +279,11 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
 #define FD_GW ((ptrdiff_t)(64 / sizeof(T)))
 #define FD_GRAM_LD(cols) (FD_UP(cols, FD_GW) + FD_GW)
 
-/* Rows of a gram block: they stay in L3 between two passes, in which pieces of V and Y go through
-   L1 once for all of them. */
+/* Rows of a gram block: they stay in L2, with the next ones that are called, between two passes, in
+   which pieces of V and Y go through L1 once for all of them. */
 FD_INLINE ptrdiff_t FD_T(gram_rows)(ptrdiff_t cols)
 {
-    ptrdiff_t rows = (ptrdiff_t)(1 << 21) / (ptrdiff_t)sizeof(T) / FD_MAX(cols, 1);
+    ptrdiff_t rows = (ptrdiff_t)(1 << 18) / (ptrdiff_t)sizeof(T) / FD_MAX(cols, 1);
     return FD_MIN(8 * FD_GROUP, FD_MAX(FD_GROUP, rows / FD_GROUP * FD_GROUP));
 }
 
