@@ -254,6 +254,8 @@ def test_dask_fit_compares_ours_on_a_cluster_with_both_others():
 
 def test_scaling_draws_every_contestant_that_is_present(tmp_path, monkeypatch):
     monkeypatch.setattr(scaling, "measured", lambda quick: made)
+    for name in machine.PINNED:  # or this process would be started anew without them
+        monkeypatch.delenv(name, raising=False)
     axis = [{"size": size, "shape": [100, 8, 2], "allowed": 1e-10, "contestants": [
         entry(OURS, size / 1e3), entry("random", size / 1e4, 1e-3) | {"approximate": True},
         entry("none", 0, state="absent")]} for size in (100, 200)]
