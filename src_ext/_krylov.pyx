@@ -8,6 +8,9 @@ from libc.string cimport memcpy
 
 from precision cimport divide, floating, gemm, potrf
 
+cdef extern from "tile.h" nogil:
+    void FD_PREFETCH(const void *address)
+
 
 def expand(floating[:, ::1] basis, Py_ssize_t known, Py_ssize_t size, floating[:, ::1] overlap,
            floating[:, ::1] factor):
@@ -62,17 +65,6 @@ def rotate(floating[:, ::1] basis, const floating[:, ::1] turn, floating[:, ::1]
             first += step
 
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define call_early(address) __builtin_prefetch(address)
-    #else
-    #define call_early(address) ((void)0)
-    #endif
-    """
-    void call_early(const void *address) noexcept nogil
-
-
 def symmetry(const floating[:, :] matrix, Py_ssize_t first, Py_ssize_t last):
     """Return the largest |c_ij| and |c_ij - c_ji| for i in [first, last) and j >= i.
 
@@ -98,9 +90,9 @@ def symmetry(const floating[:, :] matrix, Py_ssize_t first, Py_ssize_t last):
                     rows = min(<Py_ssize_t>8, last - i)
                     if j + 64 + columns <= order:  # the same lines of the next square to come
                         for r in range(rows):
-                            call_early(&matrix[i + r, j + 64])
+                            FD_PREFETCH(&matrix[i + r, j + 64])
                         for c in range(columns):
-                            call_early(&matrix[j + 64 + c, i])
+                            FD_PREFETCH(&matrix[j + 64 + c, i])
                     for c in range(columns):
                         for r in range(rows):
                             there[r][c] = matrix[j + c, i + r]

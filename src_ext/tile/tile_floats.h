@@ -18,9 +18,9 @@ typedef struct {
 
 /* Pack one row of a strip, of which `count` columns exist, and add it to the sums; plain = shift by
    column only. */
-FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec high, vec low, const fd_wide *shift,
-                              const double *row_shift, const double *factor, T *to,
-                              FD_T(fd_sums) *sums)
+FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec high, vec low,
+                              const fd_wide *shift, const double *row_shift,
+                              const double *factor, T *to, FD_T(fd_sums) *sums)
 {
     _Alignas(64) T part[FD_BYTES / sizeof(T)];
     if (count < FD_W) {
@@ -56,8 +56,9 @@ FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec hig
 
 /* Pack `rows` rows of one strip, summed in FD_CHAINS parts to keep the adders busy. */
 FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdiff_t ld,
-                                ptrdiff_t rows, const T *high, const T *low, const fd_affine *affine,
-                                ptrdiff_t first, T *to, double *sums, double *squares)
+                                ptrdiff_t rows, const T *high, const T *low,
+                                const fd_affine *affine, ptrdiff_t first, T *to, double *sums,
+                                double *squares)
 {
     enum { PARTS = sizeof(double) / sizeof(T) };
     const double *factor = plain || !affine->row_factor ? NULL : affine->row_factor + first;
@@ -74,8 +75,9 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
     }
     ptrdiff_t i = 0;
 #define FD_PACK_ROW(i, sums)                                                                       \
-    FD_T(pack_row)(plain, count, from + (i) * ld, h, l, shift, row_shift ? row_shift + (i) : NULL,         \
-                   factor ? factor + (i) : NULL, to + (i) * FD_W, sums)
+    FD_T(pack_row)(plain, count, from + (i) * ld, h, l, shift,                                     \
+                   row_shift ? row_shift + (i) : NULL, factor ? factor + (i) : NULL,               \
+                   to + (i) * FD_W, sums)
     for (; i + FD_CHAINS <= rows; i += FD_CHAINS)
         FD_UNROLL
         for (int c = 0; c < FD_CHAINS; c++)

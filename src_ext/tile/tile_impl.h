@@ -19,13 +19,11 @@
 #define FD_INLINE static inline __attribute__((always_inline))
 #define FD_UNROLL _Pragma("GCC unroll 16")
 #define FD_LOOSE __attribute__((aligned(1), may_alias))
-#define FD_PREFETCH(address) __builtin_prefetch((address), 0, 2)
 #define FD_PREFETCH_WRITE(address) __builtin_prefetch((address), 1, 3)
 #else
 #define FD_INLINE static inline
 #define FD_UNROLL
 #define FD_LOOSE
-#define FD_PREFETCH(address) ((void)0)
 #define FD_PREFETCH_WRITE(address) ((void)0)
 #endif
 #ifdef _MSC_VER

@@ -104,8 +104,8 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
     const ptrdiff_t steps = (rows + FD_DEEP - 1) / FD_DEEP;
     fd_ahead ahead = fd_spread(next, next_bytes, tiles * steps);
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
-    for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS), stop; i < i1; i = stop) {
-    stop = i + FD_TAKE(i1 - i);
+    for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS), stop = i + FD_TAKE(i1 - i); i < i1;
+         i = stop, stop += FD_TAKE(i1 - stop))
     for (ptrdiff_t j = jb; j < FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop); j++) {
         const ptrdiff_t left = FD_MAX(i, j), strips = stop - left;
         const ptrdiff_t ld = (all - j) * FD_W;
@@ -125,6 +125,5 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
 #endif
             fd_advance(&ahead, steps);
         }
-    }
     }
 }
