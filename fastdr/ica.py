@@ -21,7 +21,7 @@ from fastdr.estimator import LinearEstimator, Report
 from fastdr.models import fix_signs
 from fastdr.panels import Panels
 from fastdr.progress import with_progress
-from fastdr.sources import Source
+from fastdr.sources import Source, each_once
 from fastdr.statistics import Moments
 from fastdr.unmixing import (
     Rotation,
@@ -113,7 +113,9 @@ class FastICA(LinearEstimator):
     -----
     A pass is O(n k²), whitening O(n d²). Whitened rows are kept up to 1 GB, beyond that they are
     made anew in each pass. If rows are many, a share of them improves the start first. Results
-    do not depend on the number of threads.
+    do not depend on the number of threads. Up to d + 1 distinct rows, the corners of a simplex once
+    they are white, are put in order first, each with how often it occurs: what rounding decides
+    there does not depend on how they came.
 
     References
     ----------
@@ -162,7 +164,7 @@ class FastICA(LinearEstimator):
             raise ValueError("FastICA reads the rows several times, but this source can be read "
                              "once only; write it to a file or an array first.")
         contrast = self._contrast()
-        panels, whitening = self._panels(source, weights)
+        panels, whitening = self._panels(*each_once(source, weights))
         starts = self._starts(panels.features)
         found = [self._search(panels, contrast, start) for start in starts]
         best = farthest_from_normal(panels, contrast, found)

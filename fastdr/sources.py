@@ -12,9 +12,10 @@ import numpy as np
 
 from fastdr._dense import Matrix
 from fastdr.mapped import file_of, read
-from fastdr.validation import AnyArray, as_matrix
+from fastdr.validation import AnyArray, FloatArray, as_matrix
 
 BLOCK_BYTES = 1 << 24
+REPEATS = 16  # rows are looked through for repeats if each occurs at most so often
 PIECE_BYTES = 1 << 19  # stay in the cache of a core from where they are read to where they are used
 
 
@@ -215,6 +216,27 @@ def gathered(source: Source) -> ArraySource:
     if isinstance(source, ArraySource):
         return source
     return ArraySource(np.concatenate(list(source.blocks())), source.columns)
+
+
+def each_once(source: Source, weights: FloatArray | None) -> tuple[Source, FloatArray | None]:
+    """Return each distinct row once, ascending, and how often it occurs, if that is few rows.
+
+    Once white, up to features + 1 rows are the corners of a simplex, the same from all sides.
+    What rounding decides there must not depend on their order, nor on how repeats are counted.
+    """
+    most = source.shape[1] + 1
+    size = source.shape[0]
+    if not isinstance(source, ArraySource) or size is None or not 2 <= size <= REPEATS * most:
+        return source, weights
+    rows = read(source.array)
+    if not np.isfinite(rows).all():
+        return source, weights
+    counts = np.ones(len(rows)) if weights is None else weights[weights > 0]
+    rows = rows if weights is None else rows[weights > 0]
+    once, place = np.unique(rows.astype(rows.dtype.newbyteorder("=")), axis=0, return_inverse=True)
+    if len(once) > most:
+        return source, weights
+    return ArraySource(once, source.columns), np.bincount(place.ravel(), counts)
 
 
 def as_source(X: Any) -> Source:

@@ -54,6 +54,21 @@ def test_scikit_learn_accepts_it(parameters):
         assert result["status"] == "passed" or skipped
 
 
+@pytest.mark.filterwarnings("ignore")  # corners of a simplex have no sources
+@pytest.mark.parametrize("parameters", [{"algorithm": "deflation"}, {"whiten": False}, {}])
+@pytest.mark.parametrize("shape", [(9, 10), (4, 3)])
+def test_order_and_repeats_of_few_rows_do_not_matter(parameters, shape, rng):
+    X = rng.standard_normal(shape)
+    counts = rng.integers(1, 5, len(X))
+    counts[2] = 0
+    repeated = rng.permutation(np.repeat(X, counts, axis=0))
+    one = fastdr.FastICA(2, **parameters).fit(X[::-1], sample_weight=counts[::-1])
+    other = fastdr.FastICA(2, **parameters).fit(np.asfortranarray(repeated))
+    np.testing.assert_array_equal(one.components_, other.components_)
+    with pytest.raises(ValueError, match=r"row 1\b.*NaN|NaN.*row 1\b"):
+        fastdr.FastICA(2, **parameters).fit(np.where(X == X[1, 2], np.nan, X))
+
+
 @pytest.mark.parametrize("kinds", [["laplace"] * 8, ["uniform"] * 8, FOUR + FOUR,
                                    ["laplace"] * 5 + ["normal"], ["uniform"] * 5 + ["normal"]])
 @pytest.mark.parametrize("fun", ["logcosh", "exp", "cube"])
