@@ -361,8 +361,7 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
                 add_gram_action(matrix, first, last, shift, apart, given, target)
             return total
 
-        total = np.add.reduce(ordered_map(part, chunks), axis=0, dtype=np.float64)
-        _unstacked(total, width, result[:, group])
+        _unstacked(ordered_sum(part, chunks), width, result[:, group])
     if scale is not None:
         result /= scale[:, None]
     if not np.isfinite(result).all():

@@ -20,11 +20,13 @@
 #define FD_UNROLL _Pragma("GCC unroll 16")
 #define FD_LOOSE __attribute__((aligned(1), may_alias))
 #define FD_PREFETCH_WRITE(address) __builtin_prefetch((address), 1, 3)
+#define FD_OPAQUE(pointer) __asm__("" : "+r"(pointer)) /* stays in a register of its own */
 #else
 #define FD_INLINE static inline
 #define FD_UNROLL
 #define FD_LOOSE
 #define FD_PREFETCH_WRITE(address) ((void)0)
+#define FD_OPAQUE(pointer) ((void)0)
 #endif
 #ifdef _MSC_VER
 #define restrict __restrict
@@ -51,8 +53,9 @@
 typedef struct {
     const char *next;
     ptrdiff_t step;  /* in 1/256 bytes */
-    ptrdiff_t lines; /* cache lines that four steps pass */
+    ptrdiff_t lines; /* cache lines that FD_CALLED steps pass */
 } fd_ahead;
+#define FD_CALLED 4
 
 /* Spread `bytes` from `next` on over `steps` steps. */
 FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t steps)

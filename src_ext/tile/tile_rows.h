@@ -293,32 +293,101 @@ static ptrdiff_t FD_T(gram_work)(ptrdiff_t cols, ptrdiff_t strips)
            2 * strips * FD_GW * (ptrdiff_t)sizeof(double);
 }
 
-/* t (FD_GROUP, 64 bytes) += a (FD_GROUP, cols) v (cols, 64 bytes) */
-FD_INLINE void FD_T(gram_forward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t cols,
-                                  const T *restrict v, T *restrict t_,
-                                  const fd_ahead *ahead)
+/* The rows of a group, three from one pointer: once or twice `step` bytes away the load itself
+   adds, so that twelve rows need no more registers than there are. */
+#define FD_REACH 3
+typedef struct {
+    const char *at[(FD_GROUP + FD_REACH - 1) / FD_REACH];
+    ptrdiff_t step;
+} FD_T(fd_group);
+
+FD_INLINE FD_T(fd_group) FD_T(group)(const T *a, ptrdiff_t lda)
 {
-    vec t[FD_GROUP][FD_VECS];
+    FD_T(fd_group) rows = {.step = lda * (ptrdiff_t)sizeof(T)};
     FD_UNROLL
-    for (int r = 0; r < FD_GROUP; r++)
-        FD_UNROLL
-        for (int s = 0; s < FD_VECS; s++)
-            t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
-    for (ptrdiff_t j = 0; j < cols; j++, v += FD_GW) {
-        if (j % 4 == 0)
-            fd_call(ahead, j);
+    for (int r = 0; r < FD_GROUP; r += FD_REACH)
+        rows.at[r / FD_REACH] = (const char *)(a + r * lda);
+    return rows;
+}
+
+FD_INLINE vec FD_T(reach)(const FD_T(fd_group) *rows, int r, int j)
+{
+    return FD_T(splat)(((const T *)(rows->at[r / FD_REACH] + r % FD_REACH * rows->step))[j]);
+}
+
+FD_INLINE void FD_T(go_on)(FD_T(fd_group) *rows, int cols)
+{
+    FD_UNROLL
+    for (int r = 0; r < FD_GROUP; r += FD_REACH) {
+        rows->at[r / FD_REACH] += cols * sizeof(T);
+        FD_OPAQUE(rows->at[r / FD_REACH]);
+    }
+}
+
+/* t += a v for `count` columns. */
+FD_INLINE void FD_T(forward_columns)(const int count, FD_T(fd_group) *rows, const T *restrict v,
+                                     vec t[FD_GROUP][FD_VECS])
+{
+    FD_UNROLL
+    for (int j = 0; j < count; j++) {
         vec vj[FD_VECS];
         FD_UNROLL
         for (int s = 0; s < FD_VECS; s++)
-            vj[s] = FD_T(load_loose)(v + s * FD_W);
+            vj[s] = FD_T(load_loose)(v + j * FD_GW + s * FD_W);
         FD_UNROLL
         for (int r = 0; r < FD_GROUP; r++) {
-            vec left = FD_T(splat)(a[r * lda + j]);
+            vec left = FD_T(reach)(rows, r, j);
             FD_UNROLL
             for (int s = 0; s < FD_VECS; s++)
                 t[r][s] = FD_T(fma)(left, vj[s], t[r][s]);
         }
     }
+    FD_T(go_on)(rows, count);
+}
+
+/* y += a' t for `count` columns. */
+FD_INLINE void FD_T(backward_columns)(const int count, FD_T(fd_group) *rows,
+                                      vec t[FD_GROUP][FD_VECS], T *restrict y)
+{
+    FD_UNROLL
+    for (int j = 0; j < count; j++) {
+        vec yj[FD_VECS];
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            yj[s] = FD_T(load_loose)(y + j * FD_GW + s * FD_W);
+        FD_UNROLL
+        for (int r = 0; r < FD_GROUP; r++) {
+            vec left = FD_T(reach)(rows, r, j);
+            FD_UNROLL
+            for (int s = 0; s < FD_VECS; s++)
+                yj[s] = FD_T(fma)(left, t[r][s], yj[s]);
+        }
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            FD_T(store_loose)(y + j * FD_GW + s * FD_W, yj[s]);
+    }
+    FD_T(go_on)(rows, count);
+}
+
+/* t (FD_GROUP, 64 bytes) += a (FD_GROUP, cols) v (cols, 64 bytes) */
+FD_INLINE void FD_T(gram_forward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t cols,
+                                  const T *restrict v, T *restrict t_,
+                                  const fd_ahead *ahead)
+{
+    FD_T(fd_group) rows = FD_T(group)(a, lda);
+    vec t[FD_GROUP][FD_VECS];
+    ptrdiff_t j = 0;
+    FD_UNROLL
+    for (int r = 0; r < FD_GROUP; r++)
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
+    for (; j + FD_CALLED <= cols; j += FD_CALLED, v += FD_CALLED * FD_GW) {
+        fd_call(ahead, j);
+        FD_T(forward_columns)(FD_CALLED, &rows, v, t);
+    }
+    for (; j < cols; j++, v += FD_GW)
+        FD_T(forward_columns)(1, &rows, v, t);
     FD_UNROLL
     for (int r = 0; r < FD_GROUP; r++)
         FD_UNROLL
@@ -331,30 +400,20 @@ FD_INLINE void FD_T(gram_backward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t
                                    const T *restrict t_, T *restrict y,
                                    const fd_ahead *ahead)
 {
+    FD_T(fd_group) rows = FD_T(group)(a, lda);
     vec t[FD_GROUP][FD_VECS];
+    ptrdiff_t j = 0;
     FD_UNROLL
     for (int r = 0; r < FD_GROUP; r++)
         FD_UNROLL
         for (int s = 0; s < FD_VECS; s++)
             t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
-    for (ptrdiff_t j = 0; j < cols; j++, y += FD_GW) {
-        if (j % 4 == 0)
-            fd_call(ahead, j);
-        vec yj[FD_VECS];
-        FD_UNROLL
-        for (int s = 0; s < FD_VECS; s++)
-            yj[s] = FD_T(load_loose)(y + s * FD_W);
-        FD_UNROLL
-        for (int r = 0; r < FD_GROUP; r++) {
-            vec left = FD_T(splat)(a[r * lda + j]);
-            FD_UNROLL
-            for (int s = 0; s < FD_VECS; s++)
-                yj[s] = FD_T(fma)(left, t[r][s], yj[s]);
-        }
-        FD_UNROLL
-        for (int s = 0; s < FD_VECS; s++)
-            FD_T(store_loose)(y + s * FD_W, yj[s]);
+    for (; j + FD_CALLED <= cols; j += FD_CALLED, y += FD_CALLED * FD_GW) {
+        fd_call(ahead, j);
+        FD_T(backward_columns)(FD_CALLED, &rows, t, y);
     }
+    for (; j < cols; j++, y += FD_GW)
+        FD_T(backward_columns)(1, &rows, t, y);
 }
 
 /* y += A'(A v) for a block of `rows` rows in memory, padded to whole groups, and one strip. What the
