@@ -236,7 +236,7 @@ def each_once(source: Source, weights: FloatArray | None) -> tuple[Source, Float
     once, place = np.unique(rows.astype(rows.dtype.newbyteorder("=")), axis=0, return_inverse=True)
     if len(once) > most:
         return source, weights
-    return ArraySource(once, source.columns), np.bincount(place.ravel(), counts)
+    return ArraySource(once, source.columns), np.asarray(np.bincount(place.ravel(), counts), "f8")
 
 
 def as_source(X: Any) -> Source:

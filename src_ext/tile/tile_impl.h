@@ -65,7 +65,7 @@ FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t steps)
     return ahead;
 }
 
-/* Call what the four steps from `step` on pass. */
+/* Call what the FD_CALLED steps from `step` on pass. */
 FD_INLINE void fd_call(const fd_ahead *ahead, ptrdiff_t step)
 {
     const char *at = ahead->next + (step * ahead->step >> 8);
