@@ -16,7 +16,7 @@ from fastdr.validation import AnyArray, FloatArray, as_matrix
 
 BLOCK_BYTES = 1 << 24
 REPEATS = 16  # rows are looked through for repeats if each occurs at most so often
-PIECE_BYTES = 1 << 19  # stay in the cache of a core from where they are read to where they are used
+PIECE_BYTES = 1 << 21  # stay in the cache from where they are read to where they are used
 
 
 def block_rows(features: int, itemsize: int = 8) -> int:
