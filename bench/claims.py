@@ -1,4 +1,4 @@
-"""The cost claims of PCA, measured: ``python -m bench.claims [--quick] [--from JSON] …``.
+"""The cost claims of PCA, measured: ``python -m bench.claims [--quick] [--runs N] …``.
 
 Forming XᵀX costs O(N d²), its eigenvectors O(d³), the economy SVD O(N d min(N, d)): each is held
 against operations counted by `opcounts` and against seconds, of LAPACK and of fastdr, on one
@@ -171,9 +171,10 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     document = {"format": FORMAT, "quick": given.quick, "machine": machine.describe(everything),
                 "load": load, "limits": limits.measure(everything, quick=given.quick).as_dict()}
     effort = QUICK if given.quick else FULL
-    for threads in dict.fromkeys((1, everything)):
-        document.setdefault("times", []).extend(
-            _told(f"seconds, threads: {threads}", partial(times, threads, given.quick, effort)))
+    document["times"], *document["again"] = [
+        [series for threads in dict.fromkeys((1, everything)) for series in
+         _told(f"run {run + 1}, seconds, threads: {threads}",
+               partial(times, threads, given.quick, effort))] for run in range(given.runs)]
     _, _limit = machine.set_threads(1)
     document["accuracy"] = _told("accuracy", partial(accuracy.measure, given.quick))
     document["counts"] = _told("operations", partial(counts, given.quick))
@@ -194,6 +195,8 @@ def parser() -> argparse.ArgumentParser:
                       help="reduced sizes, few samples; writes nothing unless --out is given")
     made.add_argument("--threads", type=int, metavar="N",
                       help="threads of the second half; default: all usable CPUs")
+    made.add_argument("--runs", type=int, default=1, metavar="N",
+                      help="measure seconds so often, and say whether exponents agree")
     made.add_argument("--from", dest="source", type=Path, metavar="JSON",
                       help="measure nothing, render this file")
     made.add_argument("--out", type=Path, metavar="DIR", help="where to write; default: bench/")
@@ -204,6 +207,8 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     made = parser()
     given = made.parse_args(arguments)
+    if given.runs < 1:
+        made.error(f"--runs is {given.runs}; at least 1 is needed")
     try:
         if given.source:
             document = json.loads(given.source.read_text("utf-8"))

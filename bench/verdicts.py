@@ -78,6 +78,24 @@ def exponents(document: Document) -> list[Exponent]:
     return found
 
 
+def repeated(document: Document) -> str:
+    """Say how exponents of seconds came out when they were measured again, if they were."""
+    runs = [[each for each in exponents(document | {"times": times}) if each.kind == "seconds"]
+            for times in [document["times"], *document.get("again", [])]]
+    pairs = [(one, other) for again in runs[1:] for one, other in zip(runs[0], again, strict=True)]
+    if not pairs:
+        return ""
+    within = [(one, other) for one, other in pairs
+              if abs(one.fit.exponent - other.fit.exponent) <= one.fit.half]
+    apart = [f"{one.label}, {one.law.key}: {one.fit} and {other.fit}" for one, other in pairs
+             if abs(one.fit.exponent - other.fit.exponent) > math.hypot(one.fit.half,
+                                                                      other.fit.half)]
+    return (f"Seconds were measured in {len(runs)} runs, of which the first is shown. Of the "
+            f"others' {len(pairs)} exponents {len(within)} lie within its intervals, and "
+            f"{len(pairs) - len(apart)} differ by no more than both intervals allow"
+            f"{'; not: ' + '; '.join(apart) if apart else ''}.")
+
+
 def problems(document: Document) -> list[str]:
     """Say which exponents of counted operations are not the claimed ones."""
     return [f"{each.law.key}: operations grow as {each}, claimed was {each.law.exponent}"
@@ -318,6 +336,8 @@ def markdown(document: Document) -> str:
         parts.append(f"Instructions of LAPACK are counted by {document['instructions']['by']}, at "
                      "twice the sizes of operations. They grow more slowly than operations as long "
                      "as larger blocks do more of the work in vectors.")
+    if again := repeated(document):
+        parts.append(again)
     for operation, claim in CLAIMS.items():
         parts += [f"## {claim}", cost_verdict(document, operation, found),
                   exponent_table(found, operation)]
