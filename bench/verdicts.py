@@ -90,8 +90,8 @@ def repeated(document: Document) -> str:
     apart = [f"{one.label}, {one.law.key}: {one.fit} and {other.fit}" for one, other in pairs
              if abs(one.fit.exponent - other.fit.exponent) > math.hypot(one.fit.half,
                                                                       other.fit.half)]
-    return (f"Seconds were measured in {len(runs)} runs, of which the first is shown. Of the "
-            f"others' {len(pairs)} exponents {len(within)} lie within its intervals, and "
+    return (f"Seconds were measured in {len(runs)} runs, of which the first is shown. Of "
+            f"{len(pairs)} exponents of the others {len(within)} lie within its intervals, and "
             f"{len(pairs) - len(apart)} differ by no more than both intervals allow"
             f"{'; not: ' + '; '.join(apart) if apart else ''}.")
 
@@ -326,9 +326,10 @@ def loss_verdict(found: list[Loss]) -> str:
 def markdown(document: Document) -> str:
     """Return the whole text."""
     found, raced, lost = exponents(document), races(document), losses(document)
-    plots = not document["quick"]
+    plots, again = not document["quick"], document.get("again", [])
+    runs = f" --runs {1 + len(again)}" if again else ""
     parts = ["# The cost claims of PCA, measured",
-             f"Written by `{COMMAND}`; every figure is computed from claims.json. "
+             f"Written by `{COMMAND}{runs}`; every figure is computed from claims.json. "
              "[README.md](README.md#claims) has the method.", tables.head(document)]
     if document["quick"]:
         parts.append("A quick run: sizes too small and samples too few to quote seconds.")
@@ -336,8 +337,8 @@ def markdown(document: Document) -> str:
         parts.append(f"Instructions of LAPACK are counted by {document['instructions']['by']}, at "
                      "twice the sizes of operations. They grow more slowly than operations as long "
                      "as larger blocks do more of the work in vectors.")
-    if again := repeated(document):
-        parts.append(again)
+    if again:
+        parts.append(repeated(document))
     for operation, claim in CLAIMS.items():
         parts += [f"## {claim}", cost_verdict(document, operation, found),
                   exponent_table(found, operation)]
