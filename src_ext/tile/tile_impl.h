@@ -60,7 +60,7 @@ typedef struct {
 /* Spread `bytes` from `next` on over `steps` steps. */
 FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t steps)
 {
-    ptrdiff_t step = bytes * 256 / (steps + 1), lines = (4 * step / 256 + 32) / 64;
+    ptrdiff_t step = bytes * 256 / (steps + 1), lines = (FD_CALLED * step / 256 + 32) / 64;
     fd_ahead ahead = {next, step, FD_MAX(lines, 1)};
     return ahead;
 }

@@ -86,10 +86,10 @@ FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t 
         for (int s = 0; s < strips; s++)
             acc[r][s] = first ? FD_T(splat)(0) : FD_T(load)(to + r * ld + s * FD_W);
     ptrdiff_t k = 0;
-    for (; k + 4 <= depth; k += 4) {
+    for (; k + FD_CALLED <= depth; k += FD_CALLED) {
         fd_call(ahead, k);
         FD_UNROLL
-        for (int u = 0; u < 4; u++)
+        for (int u = 0; u < FD_CALLED; u++)
             FD_T(rows_step)(strips, a + k + u, lda, b + (k + u) * strips * FD_W, acc);
     }
     for (; k < depth; k++)
@@ -324,6 +324,15 @@ FD_INLINE void FD_T(go_on)(FD_T(fd_group) *rows, int cols)
     }
 }
 
+FD_INLINE void FD_T(load_group)(const T *from, vec t[FD_GROUP][FD_VECS])
+{
+    FD_UNROLL
+    for (int r = 0; r < FD_GROUP; r++)
+        FD_UNROLL
+        for (int s = 0; s < FD_VECS; s++)
+            t[r][s] = FD_T(load)(from + r * FD_GW + s * FD_W);
+}
+
 /* t += a v for `count` columns. */
 FD_INLINE void FD_T(forward_columns)(const int count, FD_T(fd_group) *rows, const T *restrict v,
                                      vec t[FD_GROUP][FD_VECS])
@@ -377,11 +386,7 @@ FD_INLINE void FD_T(gram_forward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t 
     FD_T(fd_group) rows = FD_T(group)(a, lda);
     vec t[FD_GROUP][FD_VECS];
     ptrdiff_t j = 0;
-    FD_UNROLL
-    for (int r = 0; r < FD_GROUP; r++)
-        FD_UNROLL
-        for (int s = 0; s < FD_VECS; s++)
-            t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
+    FD_T(load_group)(t_, t);
     for (; j + FD_CALLED <= cols; j += FD_CALLED, v += FD_CALLED * FD_GW) {
         fd_call(ahead, j);
         FD_T(forward_columns)(FD_CALLED, &rows, v, t);
@@ -403,11 +408,7 @@ FD_INLINE void FD_T(gram_backward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t
     FD_T(fd_group) rows = FD_T(group)(a, lda);
     vec t[FD_GROUP][FD_VECS];
     ptrdiff_t j = 0;
-    FD_UNROLL
-    for (int r = 0; r < FD_GROUP; r++)
-        FD_UNROLL
-        for (int s = 0; s < FD_VECS; s++)
-            t[r][s] = FD_T(load)(t_ + r * FD_GW + s * FD_W);
+    FD_T(load_group)(t_, t);
     for (; j + FD_CALLED <= cols; j += FD_CALLED, y += FD_CALLED * FD_GW) {
         fd_call(ahead, j);
         FD_T(backward_columns)(FD_CALLED, &rows, t, y);
@@ -526,6 +527,7 @@ static void FD_T(symmetric_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t
 #undef FD_FIT_LD
 #undef FD_LDA
 #undef FD_ERROR_LD
+#undef FD_REACH
 #undef FD_VECS
 #undef FD_GW
 #undef FD_GRAM_LD

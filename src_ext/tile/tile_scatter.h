@@ -49,10 +49,10 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
             FD_PREFETCH_WRITE((char *)(to + r * ld) + byte);
     }
     ptrdiff_t k = 0;
-    for (; k + 4 <= rows; k += 4) {
+    for (; k + FD_CALLED <= rows; k += FD_CALLED) {
         fd_call(ahead, k);
         FD_UNROLL
-        for (int u = 0; u < 4; u++)
+        for (int u = 0; u < FD_CALLED; u++)
             FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
     }
     for (; k < rows; k++)
@@ -70,7 +70,7 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
     for (int r = 0; r < FD_ROWS; r++)
         acc[r][0] = acc[r][1] = FD_T(splat)(0);
     for (ptrdiff_t k = 0; k + 1 < rows; k += 2) {
-        if (k % 4 == 0)
+        if (k % FD_CALLED == 0)
             fd_call(ahead, k);
         vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);
         FD_UNROLL
