@@ -114,8 +114,8 @@ class FastICA(LinearEstimator):
     A pass is O(n k²), whitening O(n d²). Whitened rows are kept up to 1 GB, beyond that they are
     made anew in each pass. If rows are many, a share of them improves the start first. Results
     do not depend on the number of threads. Up to d + 1 distinct rows, the corners of a simplex once
-    they are white, are put in order first, each with how often it occurs: what rounding decides
-    there does not depend on how they came.
+    they are white, are put in order first if they take up to 16 MB, each with how often it occurs:
+    what rounding decides there does not depend on how they came.
 
     References
     ----------

@@ -223,20 +223,20 @@ def each_once(source: Source, weights: FloatArray | None) -> tuple[Source, Float
 
     Once white, up to features + 1 rows are the corners of a simplex, the same from all sides.
     What rounding decides there must not depend on their order, nor on how repeats are counted.
+    More than a block, whose copy would count, is left as it is.
     """
-    most = source.shape[1] + 1
-    size = source.shape[0]
-    if not isinstance(source, ArraySource) or size is None or not 2 <= size <= REPEATS * most:
+    if not isinstance(source, ArraySource) or source.array.nbytes > BLOCK_BYTES:
         return source, weights
-    rows = read(source.array)
-    if not np.isfinite(rows).all():
+    size, most = len(source.array), source.array.shape[1] + 1
+    if not 2 <= size <= REPEATS * most or not np.isfinite(rows := read(source.array)).all():
         return source, weights
-    counts = np.ones(len(rows)) if weights is None else weights[weights > 0]
-    rows = rows if weights is None else rows[weights > 0]
+    counts = np.ones(size) if weights is None else weights
+    rows = rows[counts > 0]
     once, place = np.unique(rows.astype(rows.dtype.newbyteorder("=")), axis=0, return_inverse=True)
     if len(once) > most:
         return source, weights
-    return ArraySource(once, source.columns), np.asarray(np.bincount(place.ravel(), counts), "f8")
+    occurs = np.asarray(np.bincount(place.ravel(), counts[counts > 0]), np.float64)
+    return ArraySource(once, source.columns), occurs
 
 
 def as_source(X: Any) -> Source:

@@ -19,7 +19,7 @@ from tolerance import rounding
 import fastdr
 from fastdr import panels
 from fastdr.persistence import load_axes
-from fastdr.sources import ArraySource, BlockSource
+from fastdr.sources import BLOCK_BYTES, ArraySource, BlockSource, each_once
 
 
 def mixed(rows, kinds, seed=0, offset=0.0, noise=0.0):
@@ -67,6 +67,11 @@ def test_order_and_repeats_of_few_rows_do_not_matter(parameters, shape, rng):
     np.testing.assert_array_equal(one.components_, other.components_)
     with pytest.raises(ValueError, match=r"row 1\b.*NaN|NaN.*row 1\b"):
         fastdr.FastICA(2, **parameters).fit(np.where(X == X[1, 2], np.nan, X))
+
+
+def test_repeats_are_not_sought_in_rows_whose_copy_would_count():
+    source = ArraySource(np.zeros((3, BLOCK_BYTES // 16)))
+    assert each_once(source, None) == (source, None)
 
 
 @pytest.mark.parametrize("kinds", [["laplace"] * 8, ["uniform"] * 8, FOUR + FOUR,
