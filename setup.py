@@ -24,7 +24,7 @@ UNIX = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trap
 # Extensions with a family of C files, one file for each instruction set: folder, prefix.
 FAMILIES = {"fastdr._dense": ("tile", "tile"), "fastdr._network": ("network", "network"),
             "fastdr._pointwise": ("pointwise", "contrast")}
-INCLUDE = [*(f"src_ext/{folder}" for folder, _ in FAMILIES.values()), "fastdr/include",
+INCLUDE = ["src_ext", *(f"src_ext/{folder}" for folder, _ in FAMILIES.values()), "fastdr/include",
            numpy.get_include()]
 
 
@@ -61,7 +61,7 @@ def extension(source):
     macros = [("FASTDR_X86", "1")] if X86 and sys.platform != "win32" else []
     macros += [("FASTDR_EMULATE", "1")] if EMULATE else []
     return Extension(f"fastdr.{source.stem}", [str(source)], include_dirs=INCLUDE,
-                     define_macros=macros, depends=[*map(str, Path("src_ext").glob("*/*")),
+                     define_macros=macros, depends=[*map(str, Path("src_ext").rglob("*.[ch]")),
                                                     *map(str, Path("fastdr/include").iterdir())])
 
 

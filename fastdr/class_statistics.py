@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fastdr._dense import Matrix, centre_classes
 from fastdr.mapped import read
 from fastdr.scatter import PANEL, ScatterSum
-from fastdr.sources import Rows, Source
+from fastdr.sources import Piece, Rows, Source
 from fastdr.statistics import FEW_ROWS, Precision
 from fastdr.threads import calm_blas, ordered_map
 from fastdr.validation import (
@@ -188,9 +188,9 @@ class _ClassRows(Rows):
         self.codes, self.centres, self.weight, self.working = codes, centres, weight, working
         self.sums: list[tuple[int, Codes, FloatArray]] = []
 
-    def pieces(self, first: int, last: int) -> Iterator[tuple[Matrix, int, int, int]]:
+    def pieces(self, first: int, last: int, least: int = PANEL) -> Iterator[Piece]:
         """Yield as `Rows.pieces`; add the class sums of each piece to `sums`."""
-        step = max(PANEL, _PIECE // self.array.shape[1] // PANEL * PANEL)
+        step = max(1, _PIECE // self.array.shape[1] // least) * least
         for start in range(first, last, step):
             part = slice(start, min(start + step, last))
             given = np.asarray(read(self.array[part]), dtype=np.float64, order="C")

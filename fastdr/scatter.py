@@ -8,13 +8,21 @@ divided: threads pack panels of rows together, then multiply separate parts of o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
-from fastdr._dense import Panel, Scatter, storage_size, strip_width, triangle_size
+from fastdr._dense import (
+    STEP_ROWS,
+    Scatter,
+    SharedScatter,
+    storage_size,
+    strip_width,
+    triangle_size,
+)
 from fastdr.mapped import read
-from fastdr.sources import Rows
+from fastdr.sources import Piece, Rows
 from fastdr.threads import get_num_threads, ordered_map
 from fastdr.validation import AnyArray, FloatArray
 
@@ -25,6 +33,7 @@ _GROUP_WORK = 1 << 24
 _ROOM = 20  # groups may take this part of the memory of the rows
 SINGLE_RTOL = 1e-5  # wanted relative accuracy of a variance of float32 data
 _KEPT_STRIPS, _PASSING_STRIPS = 16, 48  # with float64: 128 by 384 columns of AVX-512
+_RUN = 1 << 37  # multiplications between two looks for Ctrl-C
 
 
 def single_error(summed: int) -> float:
@@ -68,7 +77,7 @@ class ScatterSum:
                  fixed: bool = False, row_shift: FloatArray | None = None) -> None:
         self.features, self.shift, self.fixed, self.row_shift = features, shift, fixed, row_shift
         self.itemsize = np.dtype(working).itemsize
-        self._panels: list[Panel] = []
+        self._shared: SharedScatter | None = None
         self._storage = np.zeros(storage_size(features, self.itemsize))
         self._total = self._scatter(self._storage)
 
@@ -88,9 +97,9 @@ class ScatterSum:
             root = np.sqrt(weight)
         rows = X if isinstance(X, Rows) else Rows(X, transposed)
         add = self._add_shared if self.features > SHARED_FEATURES else self._add_groups
-        return add(rows, weight, root) < 0
+        return add(rows, weight, root)
 
-    def _add_groups(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> int:
+    def _add_groups(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> bool:
         work = rows.count * self.features * max(self.features, 32)
         panels = -(-rows.count // PANEL)
         size = triangle_size(self.features, self.itemsize)
@@ -99,47 +108,42 @@ class ScatterSum:
         count = 1 << count.bit_length() - 1  # so that any usual number of threads shares alike
         edges = [min(panels * i // count * PANEL, rows.count) for i in range(count + 1)]
 
-        def sum_group(index: int) -> tuple[Scatter, int]:
+        def sum_group(index: int) -> tuple[Scatter, bool]:
             scatter = self._scatter(np.zeros(size)) if index else self._total
-            bad = -1
+            finite = True
             for matrix, start, first, last in rows.pieces(edges[index], edges[index + 1]):
-                found = scatter.add_rows(matrix, first, last, _part(weight, start, rows),
-                                         _part(root, start, rows))
-                bad = found + start if bad < 0 <= found else bad
-            return scatter, bad
+                finite &= scatter.add_rows(matrix, first, last, _part(weight, start, rows),
+                                           _part(root, start, rows))
+            return scatter, finite
 
         results = ordered_map(sum_group, count)
         for scatter, _ in results[1:]:
             self._total.merge(scatter)
-        return max(bad for _, bad in results)
+        return all(finite for _, finite in results)
 
-    def _add_shared(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> int:
-        """Multiply a few panels in parts while the next ones are packed."""
-        count = max(2, get_num_threads())  # panels at work together; no sum depends on it
-        while len(self._panels) < 2 * count:
-            self._panels.append(Panel(self._total))
-        halves = self._panels[:count], self._panels[count:2 * count]
-        ready: list[Panel] = []
-        parts, bad = _parts(-(-self.features // strip_width(self.itemsize))), -1
-        for step in range(-(-rows.count // (count * PANEL)) + 1):
-            filling, top = halves[step % 2], step * count * PANEL
-            starts = range(top, min(top + count * PANEL, rows.count), PANEL)
+    def _add_shared(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> bool:
+        """Multiply panels in parts while the next ones are packed, and the next piece is read."""
+        if self._shared is None:
+            parts = _parts(-(-self.features // strip_width(self.itemsize)))
+            self._shared = SharedScatter(self._total, parts)
+        shared, finite = self._shared, True
+        size = STEP_ROWS * max(1, rows.in_place * _RUN // (STEP_ROWS * self.features ** 2))
+        pieces = (piece for first in range(0, rows.count, size)
+                  for piece in rows.pieces(first, min(first + size, rows.count), size))
 
-            def work(index: int, ready: list[Panel] = ready, filling: list[Panel] = filling,
-                     starts: range = starts) -> int:
-                if index >= len(starts):
-                    self._total.add_part(ready, *parts[index - len(starts)])
-                    return -1
-                stop = min(starts[index] + PANEL, rows.count)
-                (matrix, start, first, last), = rows.pieces(starts[index], stop)
-                found = self._total.pack(filling[index], matrix, first, last,
-                                         _part(weight, start, rows), _part(root, start, rows))
-                return -1 if found < 0 else found + start
+        def work(index: int) -> Piece | None:
+            following = None if index else next(pieces, None)
+            shared.work()
+            return following
 
-            bad = max(bad, *ordered_map(work, len(starts) + len(parts) * bool(ready)))
-            ready = filling[:len(starts)]
-            self._total.book(ready)
-        return bad
+        ready = next(pieces, None)
+        while ready is not None:
+            matrix, start, first, last = ready
+            shared.begin(matrix, first, last, _part(weight, start, rows),
+                         _part(root, start, rows))
+            ready = ordered_map(work, get_num_threads())[0]
+            finite &= shared.finite
+        return finite
 
     def finish(self, *, centred: bool = True) -> tuple[FloatArray, FloatArray]:
         """Return (mean - shift, scatter); without centring the first is zero, the second Z'Z.
@@ -149,20 +153,28 @@ class ScatterSum:
         offset = np.zeros(self.features)
         if centred:
             self._total.centre(offset)
-        self._panels.clear()
-        size = self.features
-        self._total.expand()
-        ordered_map(lambda part: self._total.mirror(part * PANEL, min((part + 1) * PANEL, size)),
-                    -(-size // PANEL))
+        self._shared = None
+        size, first = self.features, 0
+        while first < size:  # rows whose places are free now
+            last = self._total.movable(first)
+            _by_rows(self._total.expand, first, last)
+            first = last
+        _by_rows(self._total.mirror, 0, size)
         return offset, self._storage[:size * size].reshape(size, size)
+
+
+def _by_rows(work: Callable[[int, int], None], first: int, last: int) -> None:
+    ordered_map(lambda part: work(first + part * PANEL, min(first + (part + 1) * PANEL, last)),
+                -(-(last - first) // PANEL))
 
 
 def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | None:
     return values if values is None or rows.in_place else values[start:]
 
 
-def _parts(strips: int) -> list[tuple[int, int, int, int]]:
-    """Cut the triangle into parts of nearly equal work: (row strips), (column strips)."""
-    return [(j, min(j + _KEPT_STRIPS, strips), i, min(i + _PASSING_STRIPS, strips))
-            for j in range(0, strips, _KEPT_STRIPS)
-            for i in range(j // _PASSING_STRIPS * _PASSING_STRIPS, strips, _PASSING_STRIPS)]
+def _parts(strips: int) -> NDArray[np.intp]:
+    """Cut the triangle into parts of nearly equal work: row strips [j0, j1), column [i0, i1)."""
+    return np.array([(j, min(j + _KEPT_STRIPS, strips), i, min(i + _PASSING_STRIPS, strips))
+                     for j in range(0, strips, _KEPT_STRIPS)
+                     for i in range(j // _PASSING_STRIPS * _PASSING_STRIPS, strips,
+                                    _PASSING_STRIPS)], np.intp)

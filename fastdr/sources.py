@@ -24,6 +24,9 @@ def block_rows(features: int, itemsize: int = 8) -> int:
     return max(1, BLOCK_BYTES // max(1, features * itemsize))
 
 
+Piece = tuple[Matrix, int, int, int]  # with the row it starts at, and its rows [first, last)
+
+
 class Rows:
     """Rows of an array as kernels see them: it, or pieces of a file or of byte-swapped data.
 
@@ -37,15 +40,15 @@ class Rows:
         self.count = self.array.shape[0]
         self._whole = Matrix(self.array) if self.in_place else None
 
-    def pieces(self, first: int, last: int) -> Iterator[tuple[Matrix, int, int, int]]:
-        """Yield (matrix, row of the array it starts at, first, last) covering [first, last)."""
+    def pieces(self, first: int, last: int, least: int = 256) -> Iterator[Piece]:
+        """Yield pieces that cover rows [first, last), all but the last of a multiple of `least`."""
         if self._whole is not None:
             if self._file is not None:
                 self._file.check()
             yield self._whole, 0, first, last
             return
         width = max(1, self.array.shape[1] * self.array.itemsize)
-        step = max(256, PIECE_BYTES // width // 256 * 256)
+        step = max(1, PIECE_BYTES // width // least) * least
         for start in range(first, last, step):
             piece = read(self.array[start:min(start + step, last)])
             native = piece.astype(piece.dtype.newbyteorder("="), copy=False)

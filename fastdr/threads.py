@@ -1,21 +1,27 @@
 """Thread count, the limit it sets to BLAS, and an ordered map over blocks.
 
-One pool of Python threads serves the whole library: kernels are serial and release the GIL,
-so the pool needs no OpenMP runtime, survives ``fork`` (it is made again in the child) and
-nests safely: work that is already on a pool thread runs where it is.
+A few Python threads help in the whole library: kernels are serial and release the GIL, so that
+takes no OpenMP runtime, survives ``fork`` (helpers are made again in the child) and nests safely:
+work that is already on a helper runs where it is.
+
+Solvers call many short maps one after another, so a helper that has done its part looks for the
+next one for some 2 ms before it sleeps: to be woken takes 50 µs and more.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
+
+from fastdr._threads import Seat, Tally, processor
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
@@ -29,8 +35,11 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.pool: ThreadPoolExecutor | None = None
-        self.pool_size = 0
+        self.calls: deque[_Job[Any]] = deque()  # a job as often as it wants another thread
+        self.called = Tally()
+        self.helpers = 0
+        self.looking = 0  # helpers that look for a call
+        self.asleep: list[_Helper] = []
         self.blas: ThreadpoolController | None = None
         self.blas_users = 0
         self.blas_restore: Callable[[], None] | None = None
@@ -204,15 +213,103 @@ def calm_blas(flops: float) -> Iterator[None]:
         yield
 
 
-def _pool(workers: int) -> ThreadPoolExecutor:
-    """Return the pool, grown to `workers`; never shrunk, so running work is never cut off."""
-    with _state.lock:
-        if _state.pool is None or _state.pool_size < workers:
-            old, _state.pool = _state.pool, ThreadPoolExecutor(workers, "fastdr")
-            _state.pool_size = workers
-            if old is not None:
-                old.shutdown(wait=False)
-        return _state.pool
+class _Job(Generic[Result]):
+    """The indices of one map, each taken by whatever thread has time."""
+
+    def __init__(self, function: Callable[[int], Result], count: int) -> None:
+        self.function = function
+        self.results: list[Result] = [None] * count  # type: ignore[list-item]
+        self.errors: dict[int, BaseException] = {}
+        self.pending = iter(range(count))
+        self.lock = threading.Lock()
+        self.taken, self.done = 0, Tally()
+
+    def take(self) -> int | None:
+        """Return the next index; None if there is none, which stays so."""
+        with self.lock:
+            index = next(self.pending, None)
+            self.taken += index is not None
+            return index
+
+    def work(self) -> None:
+        """Call the function for one index after another until there is none or one fails."""
+        _local.working = True
+        try:
+            while (index := self.take()) is not None:
+                try:
+                    self.results[index] = self.function(index)
+                except BaseException as error:
+                    self.errors[index] = error
+                    self.pending = iter(())
+                finally:
+                    self.done.add()
+        finally:
+            _local.working = False
+
+    def finish(self) -> list[Result]:
+        """Wait for what others have taken; keep nothing then, as a helper may come late."""
+        if not self.done.linger(self.taken):
+            while self.done.value < self.taken:
+                time.sleep(1e-4)
+        results, errors = self.results, self.errors
+        del self.function, self.results, self.errors
+        if errors:
+            raise errors[min(errors)]
+        return results
+
+
+class _Helper:
+    """A thread that joins jobs, looks for another for some 2 ms, and sleeps until it is called."""
+
+    def __init__(self, state: _State) -> None:
+        self.state, self.asleep = state, threading.Lock()
+        self.asleep.acquire()
+        threading.Thread(target=self._run, name="fastdr", daemon=True).start()
+
+    def wake(self, index: int, count: int) -> None:
+        """Wake it, one of `count`, elsewhere than on the processor of the caller."""
+        self.seat.take(processor(), index, count)
+        self.asleep.release()
+
+    def _run(self) -> None:
+        self.seat = Seat()
+        while True:
+            self._serve()
+            self.asleep.acquire()
+            self.seat.leave()
+
+    def _serve(self) -> None:
+        state, called = self.state, True
+        while called:
+            with state.lock:
+                job = state.calls.popleft() if state.calls else None
+                state.looking += job is None
+                calls = state.called.value
+            if job is not None:
+                job.work()
+                continue
+            called = state.called.linger(calls + 1)
+            with state.lock:
+                state.looking -= 1
+                called |= bool(state.calls)
+                if not called:
+                    state.asleep.append(self)
+
+
+def _call(job: _Job[Any], helpers: int) -> None:
+    """Have `helpers` threads join a job: those that look for one, those asleep, new ones."""
+    state = _state
+    with state.lock:
+        state.calls.extend([job] * helpers)
+        state.called.add()
+        wanted = max(0, min(helpers, len(state.calls) - state.looking))
+        woken = [state.asleep.pop() for _ in range(min(wanted, len(state.asleep)))]
+        new = max(0, min(wanted - len(woken), helpers - state.helpers))
+        state.helpers += new
+    for index, helper in enumerate(woken):
+        helper.wake(index, len(woken))
+    for _ in range(new):
+        _Helper(state)
 
 
 def ordered_map(function: Callable[[int], Result], count: int) -> list[Result]:
@@ -224,34 +321,10 @@ def ordered_map(function: Callable[[int], Result], count: int) -> list[Result]:
     threads = min(get_num_threads(), count)
     if threads <= 1 or getattr(_local, "working", False):
         return [function(index) for index in range(count)]
-    results: list[Result] = [None] * count  # type: ignore[list-item]
-    errors: dict[int, BaseException] = {}
-    pending = iter(range(count))
-    take = threading.Lock()
-
-    def work() -> None:
-        _local.working = True
-        try:
-            while not errors:
-                with take:
-                    index = next(pending, None)
-                if index is None:
-                    return
-                try:
-                    results[index] = function(index)
-                except BaseException as error:
-                    errors[index] = error
-        finally:
-            _local.working = False
-
-    pool = _pool(threads - 1)
-    others = [pool.submit(work) for _ in range(threads - 1)]
-    work()
-    for other in others:
-        other.result()
-    if errors:
-        raise errors[min(errors)]
-    return results
+    job = _Job(function, count)
+    _call(job, threads - 1)
+    job.work()
+    return job.finish()
 
 
 def ordered_sum(function: Callable[[int], Any], count: int) -> Any:

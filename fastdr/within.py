@@ -16,7 +16,7 @@ from fastdr.centring import piece
 from fastdr.class_statistics import ClassMoments, Codes, class_columns, labelled_blocks
 from fastdr.mapped import read
 from fastdr.scatter import PANEL, ScatterSum
-from fastdr.sources import Rows, Source, gathered
+from fastdr.sources import Piece, Rows, Source, gathered
 from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, raise_not_finite
 
 NOISE = 4  # deviations of a column, in eps times its mean, that count as rounding
@@ -43,9 +43,9 @@ class ClassColumns(Rows):
                 centre_classes(block, self._codes, centres, None, np.zeros_like(centres), block)
         return block
 
-    def pieces(self, first: int, last: int) -> Iterator[tuple[Matrix, int, int, int]]:
+    def pieces(self, first: int, last: int, least: int = PANEL) -> Iterator[Piece]:
         """Yield as `Rows.pieces`, the columns standing as rows."""
-        step = max(PANEL, (1 << 17) // len(self.array) // PANEL * PANEL)
+        step = max(1, (1 << 17) // len(self.array) // least) * least
         for start in range(first, last, step):
             block = self.block(slice(start, min(start + step, last)))
             yield Matrix(block, transposed=True), start, 0, block.shape[1]

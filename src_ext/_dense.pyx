@@ -9,9 +9,9 @@ from cpython.buffer cimport (
 )
 from libc.math cimport isfinite
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memmove
+from libc.string cimport memmove, memset
 
 import os
 
@@ -63,6 +63,32 @@ cdef extern from "tile.h" nogil:
         double read_words(const uint64_t *, ptrdiff_t) noexcept nogil
 
     int fd_tiles(const fd_tile **found)
+
+cdef extern from "tickets.h" nogil:
+    int64_t fd_take(int64_t *)
+    void fd_report(int64_t *)
+    void fd_await(int64_t *, int64_t)
+
+cdef extern from *:
+    """
+    #ifdef __linux__
+    #include <sys/mman.h>
+    /* Let pages be large: a page that is touched first costs a microsecond, whatever its size. */
+    static void fd_advise(char *start, size_t size)
+    {
+        char *from = (char *)(((size_t)start + 4095) & ~(size_t)4095);
+        madvise(from, start + size - from, MADV_HUGEPAGE);
+    }
+    #else
+    #define fd_advise(start, size) ((void)0)
+    #endif
+    """
+    void fd_advise(void *, size_t) noexcept nogil
+
+cdef enum:
+    STEP_PANELS = 2  # more keep a part of the triangle no nearer, by measurement
+
+STEP_ROWS = STEP_PANELS * FD_PANEL
 
 
 cdef const fd_tile *tiles[3]
@@ -129,6 +155,8 @@ cdef class Memory:
         self.raw = malloc(size + 64)
         if self.raw == NULL:
             raise MemoryError(f"cannot allocate {size} bytes of scratch memory")
+        if size >= 1 << 22:
+            fd_advise(self.raw, size)
         self.data = <void *>((<uintptr_t>self.raw + 63) & ~<uintptr_t>63)
 
     def __dealloc__(self):
@@ -147,25 +175,15 @@ cdef inline const double *optional(const double[::1] view) noexcept nogil:
     return NULL if view is None or view.shape[0] == 0 else &view[0]
 
 
-cdef class Panel:
-    """Up to `FD_PANEL` packed rows, with their weight, column sums and squares.
-
-    ``apart`` tells that the rows were moved to their own mean, ``sums / weight``; ``outside``
-    that their products leave the range of float32.
-    """
-
-    cdef Memory packed, totals
-    cdef double *sums
-    cdef double *squares
-    cdef Py_ssize_t rows
-    cdef double weight
-    cdef bint apart, outside
-
-    def __init__(self, Scatter owner):
-        self.packed = Memory(owner.kernel.panel_bytes(owner.features))
-        self.totals = Memory(2 * owner.padded * 8)
-        self.sums = <double *>self.totals.data
-        self.squares = self.sums + owner.padded
+cdef struct Panel:
+    # Up to FD_PANEL packed rows, with their weight, column sums and squares.
+    void *packed
+    double *sums
+    double *squares
+    Py_ssize_t rows
+    double weight
+    bint apart    # moved to their own mean, which is sums / weight
+    bint outside  # their products leave the range of float32
 
 
 cdef class Scatter:
@@ -199,6 +217,7 @@ cdef class Scatter:
     cdef const double[::1] shift
     cdef const double[::1] row_shift
     cdef double near_weight, far_weight
+    cdef bint centred
     cdef readonly bint outside
 
     def __init__(self, Py_ssize_t features, double[::1] storage, const double[::1] shift,
@@ -217,15 +236,26 @@ cdef class Scatter:
         for i in range(3 * self.padded):
             self.near[i] = 0
 
+    cdef Py_ssize_t panel_bytes(self) noexcept nogil:
+        """Bytes that `place_panel` wants."""
+        return (self.kernel.panel_bytes(self.features) + 2 * self.padded * 8 + 63) // 64 * 64
+
+    cdef Panel place_panel(self, void *at) noexcept nogil:
+        cdef Panel panel = Panel(NULL, NULL, NULL, 0, 0, False, False)
+        panel.sums = <double *>at
+        panel.squares = panel.sums + self.padded
+        panel.packed = panel.squares + self.padded
+        return panel
+
     cdef bint pack_panel(self, const fd_matrix *x, Py_ssize_t first, Py_ssize_t last,
-                         const double *weight, const double *root, Panel panel) noexcept nogil:
+                         const double *weight, const double *root, Panel *panel) noexcept nogil:
         """Pack one panel; tell whether all its values are finite."""
         cdef fd_affine affine
         cdef Py_ssize_t i
         cdef double total = 0
         affine.col_shift, affine.row_factor = optional(self.shift), root
         affine.row_shift = optional(self.row_shift)
-        self.kernel.pack(x, first, last, &affine, panel.packed.data, panel.sums, panel.squares)
+        self.kernel.pack(x, first, last, &affine, panel.packed, panel.sums, panel.squares)
         panel.rows, panel.weight = last - first, last - first
         panel.apart = panel.outside = False
         if weight != NULL:
@@ -241,11 +271,11 @@ cdef class Scatter:
         if panel.apart:
             for i in range(self.padded):
                 panel.sums[i] /= panel.weight
-            self.kernel.recentre(panel.packed.data, panel.rows, self.features, panel.sums,
+            self.kernel.recentre(panel.packed, panel.rows, self.features, panel.sums,
                                  NULL if root == NULL else root + first)
         return isfinite(total)
 
-    cdef void settle(self, Panel panel) noexcept nogil:
+    cdef void settle(self, const Panel *panel) noexcept nogil:
         """Book a panel's weight and mean with the near or the far set."""
         cdef Py_ssize_t i
         cdef double weight = self.far_weight + panel.weight
@@ -265,10 +295,12 @@ cdef class Scatter:
 
     def add_rows(self, Matrix rows, Py_ssize_t first, Py_ssize_t last,
                  const double[::1] weight=None, const double[::1] root=None):
-        """Add rows [first, last); return the first row of a panel that is not finite, or -1."""
-        cdef Panel panel = Panel(self)
+        """Add rows [first, last); tell whether every value is finite."""
+        cdef Memory memory = Memory(self.panel_bytes())
+        cdef Panel panel = self.place_panel(memory.data)
         cdef const fd_matrix *x = &rows.x
-        cdef Py_ssize_t start = first, stop, item = 0, bad = -1
+        cdef Py_ssize_t start = first, stop, item = 0
+        cdef bint finite = True
         cdef const char *next
         cdef const double *w = optional(weight)
         cdef const double *r = optional(root)
@@ -277,39 +309,14 @@ cdef class Scatter:
         with nogil:
             while start < last:
                 stop = min(start + FD_PANEL, last)
-                if not self.pack_panel(x, start, stop, w, r, panel) and bad < 0:
-                    bad = start
-                self.settle(panel)
+                finite &= self.pack_panel(x, start, stop, w, r, &panel)
+                self.settle(&panel)
                 next = x.data + stop * x.row_step
-                self.kernel.multiply(panel.packed.data, panel.rows, self.features, 0, self.strips,
+                self.kernel.multiply(panel.packed, panel.rows, self.features, 0, self.strips,
                                      0, self.strips, self.triangle, next,
                                      min(FD_PANEL, last - stop) * item)
                 start = stop
-        return bad
-
-    def pack(self, Panel panel, Matrix rows, Py_ssize_t first, Py_ssize_t last,
-             const double[::1] weight=None, const double[::1] root=None):
-        """Pack rows [first, last) into `panel`; return `first` if they are not finite, or -1."""
-        cdef bint finite
-        cdef const double *w = optional(weight)
-        cdef const double *r = optional(root)
-        with nogil:
-            finite = self.pack_panel(&rows.x, first, last, w, r, panel)
-        return -1 if finite else first
-
-    def book(self, list panels):
-        """Settle packed panels in order."""
-        cdef Panel panel
-        for panel in panels:
-            self.settle(panel)
-
-    def add_part(self, list panels, Py_ssize_t j0, Py_ssize_t j1, Py_ssize_t i0, Py_ssize_t i1):
-        """Add the products of packed panels to one part of the triangle."""
-        cdef Panel panel
-        for panel in panels:
-            with nogil:
-                self.kernel.multiply(panel.packed.data, panel.rows, self.features, j0, j1, i0,
-                                     min(i1, self.strips), self.triangle, NULL, 0)
+        return finite
 
     def merge(self, Scatter other):
         """Add another scatter about the same shift (Chan, Golub and LeVeque 1983)."""
@@ -331,36 +338,53 @@ cdef class Scatter:
                 self.far_weight = weight
 
     def centre(self, double[::1] offset):
-        """Move the scatter to the mean of all rows; put mean - shift into `offset`.
+        """Put mean - shift into `offset`; what is left to subtract, `expand` subtracts.
 
         The sets are left as they are not needed any more: call it once, then `expand`.
         """
         cdef Py_ssize_t i
         cdef double weight = self.near_weight + self.far_weight
-        with nogil:
-            if self.near_weight > 0:
-                for i in range(self.padded):
-                    self.near[i] /= self.near_weight
-                tile.add_rank_one(self.triangle, self.features, self.kernel.width, self.near,
-                                  -self.near_weight)
+        if self.near_weight > 0:
             for i in range(self.padded):
-                self.step[i] = self.far[i] - self.near[i]
-            if self.near_weight > 0 and self.far_weight > 0:
-                tile.add_rank_one(self.triangle, self.features, self.kernel.width, self.step,
-                                  self.near_weight * self.far_weight / weight)
-            for i in range(self.features):
-                offset[i] = self.near[i] + self.step[i] * (self.far_weight / weight)
+                self.near[i] /= self.near_weight
+        for i in range(self.padded):
+            self.step[i] = self.far[i] - self.near[i]
+        for i in range(self.features):
+            offset[i] = self.near[i] + self.step[i] * (self.far_weight / weight)
+        self.centred = True
 
-    def expand(self):
-        """Unpack the triangle into the front of its storage, the upper half of a full matrix."""
+    def movable(self, Py_ssize_t first):
+        """Row before which `expand` may move rows in any order, those before `first` having left.
+
+        All end where no row from `first` on begins; one row may always move.
+        """
+        cdef Py_ssize_t start = len(self.storage) - packed_size(self.features, self.kernel.width)
+        return max(first + 1, min(self.features, (start + self.row_offset(first)) // self.features))
+
+    cdef Py_ssize_t row_offset(self, Py_ssize_t i) noexcept nogil:
+        """Where row i of the triangle begins, with its diagonal."""
+        cdef Py_ssize_t width = self.kernel.width, s = i // width
+        return (fd_triangle_offset(s, self.strips, width)
+                + (i - s * width) * ((self.strips - s) * width + 1))
+
+    def expand(self, Py_ssize_t first, Py_ssize_t last):
+        """Move rows [first, last) to their places in a full matrix, and centre them."""
         cdef double[::1] storage = self.storage
-        cdef double *out = &storage[0]
-        cdef Py_ssize_t d = self.features, width = self.kernel.width, i, s
+        cdef Py_ssize_t d = self.features, i, j
+        cdef double *row
+        cdef double near, far
+        cdef double weight = self.near_weight + self.far_weight
         with nogil:
-            for i in range(d):
-                s = i // width
-                memmove(out + i * d + i, self.triangle + fd_triangle_offset(s, self.strips, width)
-                        + (i - s * width) * ((self.strips - s) * width + 1), (d - i) * 8)
+            for i in range(first, last):
+                row = &storage[i * d]
+                memmove(row + i, self.triangle + self.row_offset(i), (d - i) * 8)
+                if self.centred and self.near_weight > 0:
+                    near = -self.near_weight * self.near[i]
+                    far = self.near_weight * self.far_weight / weight * self.step[i]
+                    for j in range(i, d):
+                        row[j] += near * self.near[j]
+                        if far != 0:
+                            row[j] += far * self.step[j]
 
     def mirror(self, Py_ssize_t first, Py_ssize_t last):
         """Copy the upper half to rows [first, last) of the lower half, a square block a time."""
@@ -375,6 +399,118 @@ cdef class Scatter:
                             out[j * d + i] = out[i * d + j]
             for i in range(first, last):
                 out[i * d + i] = max(out[i * d + i], 0.0)
+
+
+cdef class SharedScatter:
+    """Adds rows to one Scatter, by as many threads as come.
+
+    They take one task after another. In phase s the panels of step s are packed, those of step
+    s - 1 are settled, then each part of the triangle gets their products. Packing only waits for
+    the last phase but one, so that nobody waits where one phase ends and the next begins.
+
+    Parameters: the Scatter; parts of its triangle (n, 4): row strips [j0, j1), column strips
+    [i0, i1). A step is STEP_ROWS rows.
+    """
+
+    cdef Scatter total
+    cdef Py_ssize_t each, steps
+    cdef const Py_ssize_t[:, ::1] parts
+    cdef Memory memory, counts
+    cdef Panel[3 * STEP_PANELS] panels
+    # What is being added.
+    cdef Matrix rows
+    cdef Py_ssize_t first, last
+    cdef readonly bint finite
+    cdef const double[::1] weight
+    cdef const double[::1] root
+    cdef int64_t next, settled
+    cdef int64_t *done
+
+    def __init__(self, Scatter total, const Py_ssize_t[:, ::1] parts):
+        cdef Py_ssize_t i
+        self.total, self.parts = total, parts
+        self.each = STEP_PANELS + 1 + parts.shape[0]
+        self.memory = Memory(3 * STEP_PANELS * total.panel_bytes())
+        for i in range(3 * STEP_PANELS):
+            self.panels[i] = total.place_panel(<char *>self.memory.data + i * total.panel_bytes())
+
+    def begin(self, Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] weight=None,
+              const double[::1] root=None):
+        """Prepare to add rows [first, last); then let `work` be called."""
+        self.rows, self.first, self.last = rows, first, last
+        self.weight, self.root = weight, root
+        self.steps = (last - first + STEP_PANELS * FD_PANEL - 1) // (STEP_PANELS * FD_PANEL)
+        self.counts = Memory((self.steps + 1) * sizeof(int64_t))
+        self.done = <int64_t *>self.counts.data
+        memset(self.done, 0, (self.steps + 1) * sizeof(int64_t))
+        self.next = self.settled = 0
+        self.finite = True
+
+    def work(self):
+        """Take tasks until none is left; the threads that call this share them."""
+        with nogil:
+            self.take_tasks()
+
+    cdef void take_tasks(self) noexcept nogil:
+        cdef int64_t ticket
+        cdef Py_ssize_t phase, task
+        while True:
+            ticket = fd_take(&self.next)
+            phase = ticket // self.each
+            task = ticket - phase * self.each
+            if phase > self.steps:
+                return
+            if task < STEP_PANELS:
+                if phase >= 2:
+                    fd_await(&self.done[phase - 2], self.each)
+                self.pack(phase, task)
+            elif task == STEP_PANELS:
+                if phase >= 1:
+                    fd_await(&self.done[phase - 1], self.each)
+                    self.settle(phase - 1)
+                fd_report(&self.settled)
+            elif phase >= 1:
+                fd_await(&self.settled, phase + 1)
+                self.multiply(phase - 1, task - STEP_PANELS - 1)
+            fd_report(&self.done[phase])
+
+    cdef Py_ssize_t row(self, Py_ssize_t step, Py_ssize_t panel) noexcept nogil:
+        """First row of a panel, or the end."""
+        return min(self.first + (step * STEP_PANELS + panel) * FD_PANEL, self.last)
+
+    cdef Panel *panel(self, Py_ssize_t step, Py_ssize_t index) noexcept nogil:
+        return &self.panels[step % 3 * STEP_PANELS + index]
+
+    cdef void pack(self, Py_ssize_t step, Py_ssize_t index) noexcept nogil:
+        cdef Py_ssize_t start = self.row(step, index), stop = self.row(step, index + 1)
+        cdef Panel *panel = self.panel(step, index)
+        panel.rows = 0
+        if start < stop and not self.total.pack_panel(
+                &self.rows.x, start, stop, optional(self.weight), optional(self.root), panel):
+            self.finite = False
+
+    cdef void settle(self, Py_ssize_t step) noexcept nogil:
+        cdef Py_ssize_t index
+        for index in range(STEP_PANELS):
+            if self.panel(step, index).rows:
+                self.total.settle(self.panel(step, index))
+
+    cdef void multiply(self, Py_ssize_t step, Py_ssize_t part) noexcept nogil:
+        """Add to one part; meanwhile call its share of the rows that are packed next."""
+        cdef Py_ssize_t index, shares = self.parts.shape[0] * STEP_PANELS, share
+        cdef Py_ssize_t start = self.row(step + 2, 0), calls = 0
+        cdef const fd_matrix *x = &self.rows.x
+        cdef const char *next = x.data + start * x.row_step
+        if x.col_step > 0 and x.row_step == x.cols * x.col_step:
+            calls = (self.row(step + 3, 0) - start) * x.row_step
+        for index in range(STEP_PANELS):
+            share = part * STEP_PANELS + index
+            self.total.kernel.multiply(
+                self.panel(step, index).packed, self.panel(step, index).rows,
+                self.total.features, self.parts[part, 0], self.parts[part, 1],
+                self.parts[part, 2], self.parts[part, 3], self.total.triangle,
+                next + calls * share // shares,
+                calls * (share + 1) // shares - calls * share // shares)
 
 
 cdef Py_ssize_t packed_size(Py_ssize_t features, Py_ssize_t width) noexcept:

@@ -48,9 +48,9 @@ cdef extern from "tickets.h" nogil:
     ctypedef struct fd_tickets:
         int64_t next, done
 
-    int64_t fd_take(fd_tickets *)
-    void fd_report(fd_tickets *)
-    void fd_await(fd_tickets *, int64_t)
+    int64_t fd_take(int64_t *)
+    void fd_report(int64_t *)
+    void fd_await(int64_t *, int64_t)
 
 
 ctypedef fused stored:
@@ -395,7 +395,7 @@ cdef void take_tasks(Training self, Py_ssize_t worker, floating *typed) noexcept
     cdef Py_ssize_t each = self.slices + self.net.block_count
     cdef int64_t ticket
     while True:
-        ticket = fd_take(&self.tickets)
+        ticket = fd_take(&self.tickets.next)
         batch = ticket // each
         rows = min(self.batch, self.job.count - batch * self.batch)
         if rows <= 0:
@@ -403,18 +403,18 @@ cdef void take_tasks(Training self, Py_ssize_t worker, floating *typed) noexcept
         slices = (rows + SLICE - 1) // SLICE
         task = ticket - batch * each
         if task < slices:
-            fd_await(&self.tickets, batch * each)
+            fd_await(&self.tickets.done, batch * each)
             if not self.job.failed:
                 pass_slice(self, batch, rows, task, typed)
         elif task < slices + self.net.block_count:
-            fd_await(&self.tickets, batch * each + slices)
+            fd_await(&self.tickets.done, batch * each + slices)
             if not all_finite(&self.job.losses[batch * self.slices], slices):
                 self.job.failed = True
             elif not self.job.failed:
                 update_block(self, batch, rows, task - slices, worker, typed)
         elif batch >= full:
             return
-        fd_report(&self.tickets)
+        fd_report(&self.tickets.done)
 
 
 cdef inline bint all_finite(const double *values, Py_ssize_t count) noexcept nogil:

@@ -2,6 +2,8 @@
 
 import os
 import threading
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -143,7 +145,8 @@ def test_a_fit_restores_the_callers_blas_limit(rng):
         assert blas_counts() == before
 
 
-SHAPES = [(3, 2), (257, 1), (5000, 7), (4099, 64), (1000, 200), (600, 700), (40, 3000)]
+SHAPES = [(3, 2), (257, 1), (5000, 7), (4099, 64), (1000, 200), (600, 700), (2900, 530),
+          (40, 3000)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -165,6 +168,28 @@ def test_results_do_not_depend_on_the_number_of_threads(rng, shape, floating):
         with fastdr.num_threads(count):
             for found, expected in zip(results(), one, strict=True):
                 np.testing.assert_array_equal(found, expected)
+
+
+def test_panels_far_from_the_shift_do_not_depend_on_the_number_of_threads(rng, floating):
+    X = rng.standard_normal((3000, 530))
+    X += 10.0 * (np.arange(3000) // 200)[:, None]
+    X = X.astype(floating)
+    with fastdr.num_threads(1):
+        one = fastdr.moments(X)
+    assert np.abs(one.scatter - np.cov(X.T) * 2999).max() <= 1e-5 * np.trace(one.scatter)
+    for count in (2, 3, 8):
+        with fastdr.num_threads(count):
+            found = fastdr.moments(X)
+            np.testing.assert_array_equal(found.scatter, one.scatter)
+            np.testing.assert_array_equal(found.mean, one.mean)
+
+
+@pytest.mark.parametrize("bad", [0, 255, 1300, 2899])
+def test_one_value_that_is_not_finite_is_found_among_parts(rng, bad):
+    X = rng.standard_normal((2900, 530))
+    X[bad, 7] = np.nan
+    with fastdr.num_threads(2), pytest.raises(ValueError, match="NaN"):
+        fastdr.moments(X)
 
 
 @pytest.mark.parametrize("shape", [(5000, 30), (60, 900)])
@@ -208,3 +233,75 @@ def test_the_calling_thread_does_small_work_itself(rng):
         fastdr.covariance(rng.standard_normal((50, 4)))
         fastdr.project(rng.standard_normal((50, 4)), np.eye(4)[:2])
     assert threading.active_count() <= before
+
+
+def helpers():
+    return [thread for thread in threading.enumerate() if thread.name == "fastdr"]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs CPU affinity")
+def test_helpers_may_run_on_all_processors_after_they_have_been_woken():
+    allowed = os.sched_getaffinity(0)
+    with fastdr.num_threads(3):
+        for pause in (0, 0.02, 0.02):  # looking, asleep, asleep
+            ordered_map(lambda i: time.sleep(1e-3), 20)
+            assert all(os.sched_getaffinity(helper.native_id) == allowed for helper in helpers())
+            time.sleep(pause)
+
+
+def test_helpers_are_as_many_as_the_largest_count_asks_for(run_python):
+    code = """
+import threading, time, fastdr
+from fastdr.threads import ordered_map
+def many():
+    for count in (2, 3, 5):
+        with fastdr.num_threads(count):
+            for _ in range(20):
+                ordered_map(lambda i: time.sleep(1e-4), 20)
+callers = [threading.Thread(target=many) for _ in range(4)]
+[caller.start() for caller in callers]; [caller.join() for caller in callers]
+print(sum(thread.name == "fastdr" for thread in threading.enumerate()))
+"""
+    assert int(run_python(code)) == 4
+
+
+def test_a_map_does_not_wait_for_helpers_that_others_keep():
+    goes_on = threading.Event()
+    with fastdr.num_threads(2):
+        def keep():
+            with fastdr.num_threads(2):
+                ordered_map(lambda i: goes_on.wait(30), 2)
+
+        keeper = threading.Thread(target=keep)
+        keeper.start()
+        try:
+            assert ordered_map(lambda i: i, 50) == list(range(50))
+            assert not goes_on.is_set()
+        finally:
+            goes_on.set()
+            keeper.join(30)
+
+
+def test_nothing_of_a_finished_map_is_kept():
+    class Held:
+        pass
+
+    held = Held()
+    dead = weakref.ref(held)
+    with fastdr.num_threads(4):
+        assert ordered_map(lambda i, held=held: i, 20) == list(range(20))
+    del held
+    deadline = time.monotonic() + 10
+    while dead() is not None and time.monotonic() < deadline:
+        time.sleep(1e-3)
+    assert dead() is None
+
+
+def test_helpers_asleep_are_woken_for_the_next_map():
+    with fastdr.num_threads(2):
+        for _ in range(5):
+            seen, both = set(), threading.Barrier(2)
+            ordered_map(lambda i, both=both, seen=seen: (
+                both.wait(30), seen.add(threading.get_ident())), 2)
+            assert len(seen) == 2
+            time.sleep(0.02)

@@ -45,11 +45,13 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
         FD_UNROLL
         for (int s = 0; s < strips; s++)
             acc[r][s] = FD_T(splat)(0);
-        for (ptrdiff_t byte = 0; byte < strips * FD_W * 8 + 56; byte += 64)
-            FD_PREFETCH_WRITE((char *)(to + r * ld) + byte);
     }
+    const ptrdiff_t cells = (strips * FD_W / 8 + 1) * FD_ROWS; /* cache lines of the triangle */
     ptrdiff_t k = 0;
     for (; k + FD_CALLED <= rows; k += FD_CALLED) {
+        const ptrdiff_t cell = k / FD_CALLED; /* one by one: together they would block the loads */
+        if (cell < cells)
+            FD_PREFETCH_WRITE(to + cell % FD_ROWS * ld + cell / FD_ROWS * 8);
         fd_call(ahead, k);
         FD_UNROLL
         for (int u = 0; u < FD_CALLED; u++)
@@ -98,10 +100,11 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
                            const char *next, ptrdiff_t next_bytes)
 {
     const T *packed = packed_;
-    const ptrdiff_t all = (cols + FD_W - 1) / FD_W;
-    const ptrdiff_t whole = (all * (all + FD_STRIPS) + FD_STRIPS) / (2 * FD_STRIPS);
-    const ptrdiff_t tiles = FD_MAX(whole, 1) * (FD_UP(FD_MIN(cols, FD_W), FD_ROWS) / FD_ROWS);
-    const ptrdiff_t steps = (rows + FD_DEEP - 1) / FD_DEEP;
+    const ptrdiff_t all = (cols + FD_W - 1) / FD_W, steps = (rows + FD_DEEP - 1) / FD_DEEP;
+    ptrdiff_t tiles = 0;
+    for (ptrdiff_t j = j0; j < j1; j++)
+        tiles += FD_UP(i1 - FD_MIN(FD_MAX(i0, j), i1), FD_STRIPS) / FD_STRIPS;
+    tiles *= FD_UP(FD_MIN(cols, FD_W), FD_ROWS) / FD_ROWS;
     fd_ahead ahead = fd_spread(next, next_bytes, tiles * steps);
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
     for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS), stop = i + FD_TAKE(i1 - i); i < i1;
