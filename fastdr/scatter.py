@@ -155,8 +155,8 @@ class ScatterSum:
             self._total.centre(offset)
         self._shared = None
         size, first = self.features, 0
-        while first < size:  # rows whose places are free now
-            last = self._total.movable(first)
+        while first < size:
+            last = self._total.movable(first) if size - first > PANEL else size
             _by_rows(self._total.expand, first, last)
             first = last
         _by_rows(self._total.mirror, 0, size)

@@ -33,7 +33,7 @@ Kind = Literal["frequency", "reliability"]
 FEW_ROWS = 4096
 # Columns and cells that one thread takes at a time in `column_moments`, and the squared distance of
 # the shift from the mean, relative to the variance, up to which squares are corrected for it.
-_COLUMNS, _CELLS, NEAR = 1 << 14, 1 << 22, 4.0
+_COLUMNS, _CELLS, _TALL, NEAR = 1 << 14, 1 << 22, 256, 4.0
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class Moments(Weighted):
                    kind: Kind = "frequency") -> FloatArray:
         """Return the (d, d) covariance, about `mean` if it is given; see `divisor`."""
         scatter = self.scatter.copy() if mean is None else self.about(mean)
-        scatter /= self.divisor(ddof, kind)
+        _divided(scatter, self.divisor(ddof, kind), scatter)
         return scatter
 
     @property
@@ -345,7 +345,17 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     divisor = found.divisor((mean is None) if ddof is None else ddof)
     if mean is not None:
         _add_outer(found.scatter, found._distance(mean), found.weight)
-    return np.divide(found.scatter, divisor, out=found.scatter if out is None else out)
+    return _divided(found.scatter, divisor, found.scatter if out is None else out)
+
+
+def _divided(matrix: FloatArray, divisor: float, out: FloatArray) -> FloatArray:
+    """Return the matrix over `divisor`, by all threads, in `out`."""
+    def part(index: int) -> None:
+        rows = slice(index * _TALL, (index + 1) * _TALL)
+        np.divide(matrix[rows], divisor, out=out[rows])
+
+    ordered_map(part, -(-len(matrix) // _TALL))
+    return out
 
 
 def _column_sums(X: AnyArray, shift: FloatArray, root: FloatArray | None
