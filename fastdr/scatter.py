@@ -127,7 +127,7 @@ class ScatterSum:
             parts = _parts(-(-self.features // strip_width(self.itemsize)))
             self._shared = SharedScatter(self._total, parts)
         shared, finite = self._shared, True
-        size = STEP_ROWS * max(1, rows.in_place * _RUN // (STEP_ROWS * self.features ** 2))
+        size = STEP_ROWS * max(1, rows.in_memory * _RUN // (STEP_ROWS * self.features ** 2))
         pieces = (piece for first in range(0, rows.count, size)
                   for piece in rows.pieces(first, min(first + size, rows.count), size))
 

@@ -40,6 +40,11 @@ class Rows:
         self.count = self.array.shape[0]
         self._whole = Matrix(self.array) if self.in_place else None
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether nothing is read from a file, which might be cut meanwhile."""
+        return self.in_place and self._file is None
+
     def pieces(self, first: int, last: int, least: int = 256) -> Iterator[Piece]:
         """Yield pieces that cover rows [first, last), all but the last of a multiple of `least`."""
         if self._whole is not None:

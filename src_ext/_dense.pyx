@@ -504,6 +504,8 @@ cdef class SharedScatter:
         if x.col_step > 0 and x.row_step == x.cols * x.col_step:
             calls = (self.row(step + 3, 0) - start) * x.row_step
         for index in range(STEP_PANELS):
+            if not self.panel(step, index).rows:
+                continue
             share = part * STEP_PANELS + index
             self.total.kernel.multiply(
                 self.panel(step, index).packed, self.panel(step, index).rows,
