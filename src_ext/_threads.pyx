@@ -51,7 +51,7 @@ cdef class Seat:
     cdef bint taken
     cdef fd_cpus before
 
-    def __init__(self):
+    def __cinit__(self):
         self.thread = threading.get_native_id()
 
     def take(self, int busy, Py_ssize_t index, Py_ssize_t count):
