@@ -24,7 +24,7 @@ import numpy as np
 from fastdr._threads import Seat, Tally, processor
 
 if TYPE_CHECKING:
-    from threadpoolctl import ThreadpoolController
+    from threadpoolctl import LibController
 
 Result = TypeVar("Result")
 _CALM_FLOPS = 1e8
@@ -40,9 +40,9 @@ class _State:
         self.helpers = 0
         self.looking = 0  # helpers that look for a call
         self.asleep: list[_Helper] = []
-        self.blas: ThreadpoolController | None = None
+        self.blas: list[LibController] | None = None
         self.blas_users = 0
-        self.blas_restore: Callable[[], None] | None = None
+        self.blas_before: list[int] = []
 
 
 _state = _State()
@@ -184,19 +184,21 @@ def blas_limit(count: int | None = None) -> Iterator[None]:
         if _state.blas is None:
             from threadpoolctl import ThreadpoolController
 
-            _state.blas = ThreadpoolController()  # a scan of the process, so it is kept
-        if _state.blas_users == 0:
-            limiter = _state.blas.limit(limits=count, user_api="blas")
-            _state.blas_restore = limiter.restore_original_limits
+            found = ThreadpoolController().select(user_api="blas")  # scans the process, so is kept
+            _state.blas = found.lib_controllers
+        if _state.blas_users == 0:  # their own limits, without a report on each, which takes 20 µs
+            _state.blas_before = [library.get_num_threads() for library in _state.blas]
+            for library in _state.blas:
+                library.set_num_threads(count)
         _state.blas_users += 1
     try:
         yield
     finally:
         with _state.lock:
             _state.blas_users -= 1
-            if _state.blas_users == 0 and _state.blas_restore is not None:
-                _state.blas_restore()
-                _state.blas_restore = None
+            if _state.blas_users == 0:
+                for library, before in zip(_state.blas, _state.blas_before, strict=True):
+                    library.set_num_threads(before)
 
 
 @contextmanager
