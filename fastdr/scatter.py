@@ -157,13 +157,14 @@ class ScatterSum:
         size, first = self.features, 0
         while first < size:
             last = self._total.movable(first) if size - first > PANEL else size
-            _by_rows(self._total.expand, first, last)
+            by_panels(self._total.expand, first, last)
             first = last
-        _by_rows(self._total.mirror, 0, size)
+        by_panels(self._total.mirror, 0, size)
         return offset, self._storage[:size * size].reshape(size, size)
 
 
-def _by_rows(work: Callable[[int, int], None], first: int, last: int) -> None:
+def by_panels(work: Callable[[int, int], object], first: int, last: int) -> None:
+    """Call work(start, stop) for every panel of the rows [first, last), in any order."""
     ordered_map(lambda part: work(first + part * PANEL, min(first + (part + 1) * PANEL, last)),
                 -(-(last - first) // PANEL))
 

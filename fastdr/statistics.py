@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastdr._dense import add_column_sums
-from fastdr.scatter import ScatterSum, middle
+from fastdr.scatter import ScatterSum, by_panels, middle
 from fastdr.sources import ArraySource, Rows, Source
 from fastdr.threads import ordered_map
 from fastdr.validation import (
@@ -33,7 +33,7 @@ Kind = Literal["frequency", "reliability"]
 FEW_ROWS = 4096
 # Columns and cells that one thread takes at a time in `column_moments`, and the squared distance of
 # the shift from the mean, relative to the variance, up to which squares are corrected for it.
-_COLUMNS, _CELLS, _TALL, NEAR = 1 << 14, 1 << 22, 256, 4.0
+_COLUMNS, _CELLS, NEAR = 1 << 14, 1 << 22, 4.0
 
 
 @dataclass(frozen=True)
@@ -350,11 +350,8 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
 
 def _divided(matrix: FloatArray, divisor: float, out: FloatArray) -> FloatArray:
     """Return the matrix over `divisor`, by all threads, in `out`."""
-    def part(index: int) -> None:
-        rows = slice(index * _TALL, (index + 1) * _TALL)
-        np.divide(matrix[rows], divisor, out=out[rows])
-
-    ordered_map(part, -(-len(matrix) // _TALL))
+    by_panels(lambda first, last: np.divide(matrix[first:last], divisor, out=out[first:last]),
+              0, len(matrix))
     return out
 
 

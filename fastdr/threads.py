@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from fastdr._threads import Seat, Tally, processor
+from fastdr._threads import Seat, Tally
 
 if TYPE_CHECKING:
     from threadpoolctl import LibController
@@ -270,7 +270,7 @@ class _Helper:
 
     def wake(self, index: int, count: int) -> None:
         """Wake it, one of `count`, elsewhere than on the processor of the caller."""
-        self.seat.take(processor(), index, count)
+        self.seat.take(index, count)
         self.asleep.release()
 
     def _run(self) -> None:

@@ -171,6 +171,11 @@ cdef inline const fd_kernels *kernels_of(Matrix matrix) noexcept nogil:
     return kernels(4 if matrix.x.dtype == FD_F4 else 8)
 
 
+cdef inline Py_ssize_t row_bytes(const fd_matrix *x) noexcept nogil:
+    """Bytes of a row if rows follow each other without gaps, else 0."""
+    return x.row_step if x.col_step > 0 and x.row_step == x.cols * x.col_step else 0
+
+
 cdef inline const double *optional(const double[::1] view) noexcept nogil:
     return NULL if view is None or view.shape[0] == 0 else &view[0]
 
@@ -299,13 +304,11 @@ cdef class Scatter:
         cdef Memory memory = Memory(self.panel_bytes())
         cdef Panel panel = self.place_panel(memory.data)
         cdef const fd_matrix *x = &rows.x
-        cdef Py_ssize_t start = first, stop, item = 0
+        cdef Py_ssize_t start = first, stop
         cdef bint finite = True
         cdef const char *next
         cdef const double *w = optional(weight)
         cdef const double *r = optional(root)
-        if x.col_step > 0 and x.row_step == x.cols * x.col_step:
-            item = x.row_step
         with nogil:
             while start < last:
                 stop = min(start + FD_PANEL, last)
@@ -314,7 +317,7 @@ cdef class Scatter:
                 next = x.data + stop * x.row_step
                 self.kernel.multiply(panel.packed, panel.rows, self.features, 0, self.strips,
                                      0, self.strips, self.triangle, next,
-                                     min(FD_PANEL, last - stop) * item)
+                                     min(FD_PANEL, last - stop) * row_bytes(x))
                 start = stop
         return finite
 
@@ -498,11 +501,10 @@ cdef class SharedScatter:
     cdef void multiply(self, Py_ssize_t step, Py_ssize_t part) noexcept nogil:
         """Add to one part; meanwhile call its share of the rows that are packed next."""
         cdef Py_ssize_t index, shares = self.parts.shape[0] * STEP_PANELS, share
-        cdef Py_ssize_t start = self.row(step + 2, 0), calls = 0
+        cdef Py_ssize_t start = self.row(step + 2, 0)
         cdef const fd_matrix *x = &self.rows.x
         cdef const char *next = x.data + start * x.row_step
-        if x.col_step > 0 and x.row_step == x.cols * x.col_step:
-            calls = (self.row(step + 3, 0) - start) * x.row_step
+        cdef Py_ssize_t calls = (self.row(step + 3, 0) - start) * row_bytes(x)
         for index in range(STEP_PANELS):
             if not self.panel(step, index).rows:
                 continue

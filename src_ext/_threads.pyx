@@ -12,14 +12,8 @@ cdef extern from "tickets.h" nogil:
 cdef extern from "seats.h" nogil:
     ctypedef struct fd_cpus:
         pass
-    int fd_cpu()
-    bint fd_seat(int thread, int busy, Py_ssize_t index, Py_ssize_t count, fd_cpus *before)
+    bint fd_seat(int thread, Py_ssize_t index, Py_ssize_t count, fd_cpus *before)
     void fd_unseat(int thread, const fd_cpus *before)
-
-
-def processor():
-    """Number of the processor that the calling thread is on, or -1."""
-    return fd_cpu()
 
 
 cdef class Tally:
@@ -54,10 +48,10 @@ cdef class Seat:
     def __cinit__(self):
         self.thread = threading.get_native_id()
 
-    def take(self, int busy, Py_ssize_t index, Py_ssize_t count):
+    def take(self, Py_ssize_t index, Py_ssize_t count):
         """Let the thread, which sleeps, wake on the share `index` of `count` of its processors
-        without `busy`."""
-        self.taken = fd_seat(self.thread, busy, index, count, &self.before)
+        without the caller's."""
+        self.taken = fd_seat(self.thread, index, count, &self.before)
 
     def leave(self):
         """Let it run on all its processors again."""

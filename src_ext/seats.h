@@ -10,16 +10,12 @@
 
 typedef cpu_set_t fd_cpus;
 
-static inline int fd_cpu(void)
-{
-    return sched_getcpu();
-}
-
-/* Leave `thread` every `count`th of its processors without `busy`, from number `index` on; put
-   what it had into `before`. Return 0 if nothing was changed. */
-static inline int fd_seat(int thread, int busy, ptrdiff_t index, ptrdiff_t count, fd_cpus *before)
+/* Leave `thread` every `count`th of its processors without the caller's, from number `index` on;
+   put what it had into `before`. Return 0 if nothing was changed. */
+static inline int fd_seat(int thread, ptrdiff_t index, ptrdiff_t count, fd_cpus *before)
 {
     fd_cpus share;
+    const int busy = sched_getcpu();
     ptrdiff_t others = 0;
     CPU_ZERO(&share);
     if (sched_getaffinity(thread, sizeof *before, before))
@@ -36,8 +32,7 @@ static inline void fd_unseat(int thread, const fd_cpus *before)
 }
 #else
 typedef int fd_cpus;
-#define fd_cpu() (-1)
-#define fd_seat(thread, busy, index, count, before) (0)
+#define fd_seat(thread, index, count, before) (0)
 #define fd_unseat(thread, before) ((void)0)
 #endif
 

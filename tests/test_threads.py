@@ -244,7 +244,8 @@ def test_helpers_may_run_on_all_processors_after_they_have_been_woken():
     allowed = os.sched_getaffinity(0)
     with fastdr.num_threads(3):
         for pause in (0, 0.02, 0.02):  # looking, asleep, asleep
-            ordered_map(lambda i: time.sleep(1e-3), 20)
+            all_there = threading.Barrier(3)
+            ordered_map(lambda i, all_there=all_there: all_there.wait(30), 3)
             assert all(os.sched_getaffinity(helper.native_id) == allowed for helper in helpers())
             time.sleep(pause)
 
