@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fastdr._dense import (
+    GramSum,
     Matrix,
-    add_gram_action,
+    Products,
+    RowChunks,
+    RowErrors,
     add_symmetric_action,
     gram_width,
-    product_rows,
-    row_errors,
 )
 from fastdr.scatter import ScatterSum
 from fastdr.sources import Rows
 from fastdr.sparse import SparseSource, as_rows, sparse_product
-from fastdr.threads import ordered_map, ordered_sum
+from fastdr.threads import get_num_threads, ordered_map, ordered_sum, together
 from fastdr.validation import (
     AnyArray,
     FloatArray,
@@ -35,10 +37,12 @@ from fastdr.validation import (
 # Multiplications that make a chunk worth a thread of its own, and rows of a chunk at least.
 _CHUNK_WORK = 1 << 23
 _CHUNK_ROWS = 64
-# The sum of so many chunks of rows at most, so many rows at least each, for so many strips.
-_GRAM_CHUNKS, _GRAM_ROWS, _STRIPS = 16, 240, 4
+# A Gram action is a sum of chunks at most; the sum of k costs as much as k times so many rows, and
+# k threads may share, so there are √(rows / that); it is for so many strips of columns.
+_GRAM_CHUNKS, _GRAM_ROWS, _STRIPS = 16, 120, 4
 _SYMMETRIC_CHUNKS = 8
 _NONE = np.empty(0)
+Chunks = TypeVar("Chunks", bound=RowChunks)
 
 
 def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
@@ -228,18 +232,36 @@ def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatA
     depth, width = factor.shape
     if rows.shape[0] == 0 or width == 0:
         return True
-    view, right, target = Rows(rows), Matrix(factor), Matrix(out, writable=True)
-    step = _chunk(depth * max(width, 8))
+    right = Matrix(factor)
 
-    def chunk(index: int) -> bool:
-        finite = True
-        for matrix, start, first, last in view.pieces(index * step,
-                                                      min((index + 1) * step, len(rows))):
-            to = target if view.in_place else Matrix(out[start:start + last], writable=True)
-            finite &= product_rows(matrix, first, last, shift, right, offset, to)
-        return finite
+    def made(matrix: Matrix, start: int, first: int, last: int, step: int, threads: int
+             ) -> Products:
+        return Products(matrix, first, last, step, threads, shift, right, offset,
+                        Matrix(out[start:], writable=True))
 
-    return all(ordered_map(chunk, -(-rows.shape[0] // step)))
+    return all(done.finite for done in _chunked(Rows(rows), _chunk(depth * max(width, 8)), made))
+
+
+def _chunked(rows: Rows, step: int, made: Callable[..., Chunks]) -> list[Chunks]:
+    """Do made(matrix, start, first, last, step, threads) for all rows, in chunks of `step`.
+
+    Rows in memory are one piece, which threads share; else each reads its own.
+    """
+    chunks = -(-rows.count // step)
+    if rows.in_memory:
+        threads = min(get_num_threads(), chunks)
+        works = [made(*piece, step, threads) for piece in rows.pieces(0, rows.count)]
+        together(works[0], threads)
+        return works
+
+    def part(index: int) -> list[Chunks]:
+        works = []
+        for piece in rows.pieces(index * step, min((index + 1) * step, rows.count)):
+            works.append(made(*piece, step, 1))
+            works[-1].work()
+        return works
+
+    return [work for works in ordered_map(part, chunks) for work in works]
 
 
 def _chunk(work: int) -> int:
@@ -300,15 +322,14 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
         factors = np.zeros((1, rows.shape[1]))
     forward = np.ascontiguousarray((factors if divisor is None else factors / divisor).T, dtype)
     backward = np.ascontiguousarray(factors if divisor is None else factors * divisor, dtype)
-    view, into, back = Rows(rows), Matrix(forward), Matrix(backward)
+    into, back = Matrix(forward), Matrix(backward)
     step = _chunk(2 * rows.shape[1] * max(len(factors), 8))
 
-    def chunk(index: int) -> None:
-        for matrix, start, first, last in view.pieces(index * step,
-                                                      min((index + 1) * step, len(rows))):
-            row_errors(matrix, first, last, shift, into, back, errors[start:])
+    def made(matrix: Matrix, start: int, first: int, last: int, step: int, threads: int
+             ) -> RowErrors:
+        return RowErrors(matrix, first, last, step, threads, shift, into, back, errors[start:])
 
-    ordered_map(chunk, -(-rows.shape[0] // step))
+    _chunked(Rows(rows), step, made)
     if not np.isfinite(errors).all():
         raise_not_finite(rows)
     return errors
@@ -327,6 +348,28 @@ def gram(X: AnyArray, mean: FloatArray | None = None, scale: FloatArray | None =
     if not total.add(X, root=factor, transposed=True):
         raise_not_finite(X)
     return None if total.outside else total.finish(centred=False)[1]
+
+
+def _add_gram_action(rows: Rows, step: int, shift: FloatArray, apart: bool, factor: AnyArray,
+                     total: AnyArray) -> None:
+    """Add AᵀA times stacked strips to `total`: a sum for each `step` rows, one after another."""
+    given, target = Matrix(factor), Matrix(total, writable=True)
+
+    def made(matrix: Matrix, start: int, first: int, last: int, step: int, threads: int,
+             target: Matrix = target) -> GramSum:
+        return GramSum(matrix, first, last, step, threads, shift, apart, given, target)
+
+    if rows.in_memory:
+        _chunked(rows, step, made)
+        return
+
+    def part(index: int) -> AnyArray:
+        chunk = np.zeros_like(total)
+        for piece in rows.pieces(index * step, min((index + 1) * step, rows.count)):
+            made(*piece, step, 1, Matrix(chunk, writable=True)).work()
+        return chunk
+
+    total += ordered_sum(part, -(-rows.count // step))
 
 
 def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
@@ -350,18 +393,17 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
     for left in range(0, V.shape[1], _STRIPS * width):
         group = slice(left, min(left + _STRIPS * width, V.shape[1]))
         factor = _stacked(inner[:, group], width, dtype)
-        most = min(_GRAM_CHUNKS, rows // _GRAM_ROWS, 2 * _GRAM_CHUNKS * features // len(factor))
+        most = min(_GRAM_CHUNKS, math.isqrt(rows // _GRAM_ROWS),
+                   2 * _GRAM_CHUNKS * features // len(factor))
         chunks = max(1, min(most, rows * factor.size // _CHUNK_WORK))
-        edges = [rows * i // chunks for i in range(chunks + 1)]
-
-        def part(index: int, factor: AnyArray = factor, edges: list[int] = edges) -> AnyArray:
-            total = _lines(len(factor), width, dtype)
-            given, target = Matrix(factor), Matrix(total, writable=True)
-            for matrix, _, first, last in view.pieces(edges[index], edges[index + 1]):
-                add_gram_action(matrix, first, last, shift, apart, given, target)
-            return total
-
-        _unstacked(ordered_sum(part, chunks), width, result[:, group])
+        step = -(-rows // chunks)
+        direct = V.shape[1] == width and result.flags.c_contiguous
+        total = result if direct else _lines(len(factor), width, dtype)
+        if direct:
+            total[:] = 0
+        _add_gram_action(view, step, shift, apart, factor, total)
+        if not direct:
+            _unstacked(total, width, result[:, group])
     if scale is not None:
         result /= scale[:, None]
     if not np.isfinite(result).all():

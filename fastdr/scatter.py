@@ -8,27 +8,28 @@ divided: threads pack panels of rows together, then multiply separate parts of o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fastdr._dense import (
+    GROUPS,
     STEP_ROWS,
+    Expansion,
     Scatter,
+    ScatterGroups,
     SharedScatter,
     storage_size,
     strip_width,
     triangle_size,
 )
 from fastdr.mapped import read
-from fastdr.sources import Piece, Rows
-from fastdr.threads import get_num_threads, ordered_map
+from fastdr.sources import Rows
+from fastdr.threads import get_num_threads, helped, ordered_map, together
 from fastdr.validation import AnyArray, FloatArray
 
 PANEL = 256
 SHARED_FEATURES = 512
-_GROUPS = 16
 _GROUP_WORK = 1 << 24
 _ROOM = 20  # groups may take this part of the memory of the rows
 SINGLE_RTOL = 1e-5  # wanted relative accuracy of a variance of float32 data
@@ -104,22 +105,34 @@ class ScatterSum:
         panels = -(-rows.count // PANEL)
         size = triangle_size(self.features, self.itemsize)
         room = max(2, rows.array.nbytes // (_ROOM * 8 * size))
-        count = max(1, min(_GROUPS, work // _GROUP_WORK, panels, room))
+        count = max(1, min(GROUPS, work // _GROUP_WORK, panels, room))
         count = 1 << count.bit_length() - 1  # so that any usual number of threads shares alike
-        edges = [min(panels * i // count * PANEL, rows.count) for i in range(count + 1)]
+        edges = np.array([min(panels * i // count * PANEL, rows.count) for i in range(count + 1)])
 
-        def sum_group(index: int) -> tuple[Scatter, bool]:
-            scatter = self._scatter(np.zeros(size)) if index else self._total
-            finite = True
-            for matrix, start, first, last in rows.pieces(edges[index], edges[index + 1]):
-                finite &= scatter.add_rows(matrix, first, last, _part(weight, start, rows),
-                                           _part(root, start, rows))
-            return scatter, finite
-
-        results = ordered_map(sum_group, count)
-        for scatter, _ in results[1:]:
+        scatters = [self._total, *(self._scatter(np.zeros(size)) for _ in range(count - 1))]
+        finite = self._sum_groups(scatters, rows, edges, weight, root)
+        for scatter in scatters[1:]:
             self._total.merge(scatter)
-        return all(finite for _, finite in results)
+        return finite
+
+    @staticmethod
+    def _sum_groups(scatters: list[Scatter], rows: Rows, edges: NDArray[np.intp],
+                    weight: FloatArray | None, root: FloatArray | None) -> bool:
+        """Add rows [edges[i], edges[i + 1]) to scatters[i]; tell whether all are finite."""
+        if rows.in_memory:
+            threads = min(get_num_threads(), len(scatters))
+            ((matrix, _, _, _),) = rows.pieces(0, rows.count)
+            groups = ScatterGroups(scatters, matrix, edges, weight, root, threads)
+            together(groups, threads)
+            return groups.finite
+
+        def add(index: int) -> bool:
+            return all([scatters[index].add_rows(matrix, first, last, _part(weight, start, rows),
+                                                 _part(root, start, rows))
+                        for matrix, start, first, last
+                        in rows.pieces(edges[index], edges[index + 1])])
+
+        return all(ordered_map(add, len(scatters)))
 
     def _add_shared(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> bool:
         """Multiply panels in parts while the next ones are packed, and the next piece is read."""
@@ -131,17 +144,14 @@ class ScatterSum:
         pieces = (piece for first in range(0, rows.count, size)
                   for piece in rows.pieces(first, min(first + size, rows.count), size))
 
-        def work(index: int) -> Piece | None:
-            following = None if index else next(pieces, None)
-            shared.work()
-            return following
-
         ready = next(pieces, None)
         while ready is not None:
             matrix, start, first, last = ready
             shared.begin(matrix, first, last, _part(weight, start, rows),
                          _part(root, start, rows))
-            ready = ordered_map(work, get_num_threads())[0]
+            with helped(shared):
+                ready = next(pieces, None)
+                shared.work()
             finite &= shared.finite
         return finite
 
@@ -157,16 +167,10 @@ class ScatterSum:
         size, first = self.features, 0
         while first < size:
             last = self._total.movable(first) if size - first > PANEL else size
-            by_panels(self._total.expand, first, last)
+            together(Expansion(self._total, first, last), -(-(last - first) // PANEL))
             first = last
-        by_panels(self._total.mirror, 0, size)
+        together(Expansion(self._total, 0, size, mirrored=True), -(-size // PANEL))
         return offset, self._storage[:size * size].reshape(size, size)
-
-
-def by_panels(work: Callable[[int, int], object], first: int, last: int) -> None:
-    """Call work(start, stop) for every panel of the rows [first, last), in any order."""
-    ordered_map(lambda part: work(first + part * PANEL, min(first + (part + 1) * PANEL, last)),
-                -(-(last - first) // PANEL))
 
 
 def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from fastdr._dense import add_column_sums
-from fastdr.scatter import ScatterSum, by_panels, middle
+from fastdr.scatter import PANEL, ScatterSum, middle
 from fastdr.sources import ArraySource, Rows, Source
 from fastdr.threads import ordered_map
 from fastdr.validation import (
@@ -350,8 +350,11 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
 
 def _divided(matrix: FloatArray, divisor: float, out: FloatArray) -> FloatArray:
     """Return the matrix over `divisor`, by all threads, in `out`."""
-    by_panels(lambda first, last: np.divide(matrix[first:last], divisor, out=out[first:last]),
-              0, len(matrix))
+    def part(index: int) -> None:
+        rows = slice(index * PANEL, (index + 1) * PANEL)
+        np.divide(matrix[rows], divisor, out=out[rows])
+
+    ordered_map(part, -(-len(matrix) // PANEL))
     return out
 
 

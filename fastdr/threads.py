@@ -1,19 +1,18 @@
-"""Thread count, the limit it sets to BLAS, and an ordered map over blocks.
+"""Thread count, the limit it sets to BLAS, and work shared by threads.
 
 A few Python threads help in the whole library: kernels are serial and release the GIL, so that
 takes no OpenMP runtime, survives ``fork`` (helpers are made again in the child) and nests safely:
 work that is already on a helper runs where it is.
 
-Solvers call many short maps one after another, so a helper that has done its part looks for the
-next one for some 2 ms before it sleeps: to be woken takes 50 µs and more.
+Compiled work hands out its own parts, and helpers join it without the GIL, for which they would
+wait asleep. Solvers call much short work one after another, so a helper that has done its part
+looks for the next for some 2 ms before it sleeps: to be woken takes 50 µs and more.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from fastdr._threads import Seat, Tally
+from fastdr._threads import Called, Calls, Seat, Work
 
 if TYPE_CHECKING:
     from threadpoolctl import LibController
@@ -35,10 +34,8 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.calls: deque[_Job[Any]] = deque()  # a job as often as it wants another thread
-        self.called = Tally()
+        self.calls = Calls()
         self.helpers = 0
-        self.looking = 0  # helpers that look for a call
         self.asleep: list[_Helper] = []
         self.blas: list[LibController] | None = None
         self.blas_users = 0
@@ -215,53 +212,8 @@ def calm_blas(flops: float) -> Iterator[None]:
         yield
 
 
-class _Job(Generic[Result]):
-    """The indices of one map, each taken by whatever thread has time."""
-
-    def __init__(self, function: Callable[[int], Result], count: int) -> None:
-        self.function = function
-        self.results: list[Result] = [None] * count  # type: ignore[list-item]
-        self.errors: dict[int, BaseException] = {}
-        self.pending = iter(range(count))
-        self.lock = threading.Lock()
-        self.taken, self.done = 0, Tally()
-
-    def take(self) -> int | None:
-        """Return the next index; None if there is none, which stays so."""
-        with self.lock:
-            index = next(self.pending, None)
-            self.taken += index is not None
-            return index
-
-    def work(self) -> None:
-        """Call the function for one index after another until there is none or one fails."""
-        _local.working = True
-        try:
-            while (index := self.take()) is not None:
-                try:
-                    self.results[index] = self.function(index)
-                except BaseException as error:
-                    self.errors[index] = error
-                    self.pending = iter(())
-                finally:
-                    self.done.add()
-        finally:
-            _local.working = False
-
-    def finish(self) -> list[Result]:
-        """Wait for what others have taken; keep nothing then, as a helper may come late."""
-        if not self.done.linger(self.taken):
-            while self.done.value < self.taken:
-                time.sleep(1e-4)
-        results, errors = self.results, self.errors
-        del self.function, self.results, self.errors
-        if errors:
-            raise errors[min(errors)]
-        return results
-
-
 class _Helper:
-    """A thread that joins jobs, looks for another for some 2 ms, and sleeps until it is called."""
+    """A thread that joins work, looks for more for some 2 ms, and sleeps until it is called."""
 
     def __init__(self, state: _State) -> None:
         self.state, self.asleep = state, threading.Lock()
@@ -276,35 +228,19 @@ class _Helper:
     def _run(self) -> None:
         self.seat = Seat()
         while True:
-            self._serve()
+            self.state.calls.help()
+            with self.state.lock:
+                if self.state.calls.wanted:
+                    continue
+                self.state.asleep.append(self)
             self.asleep.acquire()
             self.seat.leave()
 
-    def _serve(self) -> None:
-        state, called = self.state, True
-        while called:
-            with state.lock:
-                job = state.calls.popleft() if state.calls else None
-                state.looking += job is None
-                calls = state.called.value
-            if job is not None:
-                job.work()
-                continue
-            called = state.called.linger(calls + 1)
-            with state.lock:
-                state.looking -= 1
-                called |= bool(state.calls)
-                if not called:
-                    state.asleep.append(self)
 
-
-def _call(job: _Job[Any], helpers: int) -> None:
-    """Have `helpers` threads join a job: those that look for one, those asleep, new ones."""
-    state = _state
+def _call(state: _State, work: Work, helpers: int) -> None:
+    """Have `helpers` threads join: those that look for work, those asleep, new ones."""
     with state.lock:
-        state.calls.extend([job] * helpers)
-        state.called.add()
-        wanted = max(0, min(helpers, len(state.calls) - state.looking))
+        wanted = max(0, min(helpers, state.calls.offer(work, helpers)))
         woken = [state.asleep.pop() for _ in range(min(wanted, len(state.asleep)))]
         new = max(0, min(wanted - len(woken), helpers - state.helpers))
         state.helpers += new
@@ -312,6 +248,59 @@ def _call(job: _Job[Any], helpers: int) -> None:
         helper.wake(index, len(woken))
     for _ in range(new):
         _Helper(state)
+
+
+@contextmanager
+def helped(work: Work, most: int | None = None) -> Iterator[None]:
+    """Let helpers join work inside a ``with`` block; all have left when the block is.
+
+    With the caller they are `get_num_threads()` at most, and `most`.
+    """
+    threads = get_num_threads() if most is None else min(most, get_num_threads())
+    if threads <= 1 or getattr(_local, "working", False):
+        yield
+        return
+    state = _state
+    _call(state, work, threads - 1)
+    try:
+        yield
+    finally:
+        state.calls.withdraw(work)
+
+
+def together(work: Work, most: int | None = None) -> None:
+    """Do work, with helpers as in `helped`."""
+    with helped(work, most):
+        work.work()
+
+
+class _Map(Generic[Result]):
+    """The indices of one map, each taken by whatever thread has time."""
+
+    def __init__(self, function: Callable[[int], Result], count: int) -> None:
+        self.function = function
+        self.results: list[Result] = [None] * count  # type: ignore[list-item]
+        self.errors: dict[int, BaseException] = {}
+        self.pending = iter(range(count))
+        self.lock = threading.Lock()
+
+    def take(self) -> int | None:
+        """Return the next index; None if there is none, which stays so."""
+        with self.lock:
+            return next(self.pending, None)
+
+    def work(self) -> None:
+        """Call the function for one index after another until there is none or one fails."""
+        _local.working = True
+        try:
+            while (index := self.take()) is not None:
+                try:
+                    self.results[index] = self.function(index)
+                except BaseException as error:
+                    self.errors[index] = error
+                    self.pending = iter(())
+        finally:
+            _local.working = False
 
 
 def ordered_map(function: Callable[[int], Result], count: int) -> list[Result]:
@@ -323,10 +312,12 @@ def ordered_map(function: Callable[[int], Result], count: int) -> list[Result]:
     threads = min(get_num_threads(), count)
     if threads <= 1 or getattr(_local, "working", False):
         return [function(index) for index in range(count)]
-    job = _Job(function, count)
-    _call(job, threads - 1)
-    job.work()
-    return job.finish()
+    job = _Map(function, count)
+    with helped(Called(job.work), threads):
+        job.work()
+    if job.errors:
+        raise job.errors[min(job.errors)]
+    return job.results
 
 
 def ordered_sum(function: Callable[[int], Any], count: int) -> Any:

@@ -15,6 +15,8 @@ from libc.string cimport memmove, memset
 
 import os
 
+from fastdr._threads cimport Work
+
 cdef extern from "tile.h" nogil:
     int FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_U8
     Py_ssize_t FD_PANEL
@@ -49,6 +51,7 @@ cdef extern from "tile.h" nogil:
         void gram_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, int,
                         const void *, void *, ptrdiff_t, void *) noexcept nogil
         ptrdiff_t gram_work(ptrdiff_t, ptrdiff_t) noexcept nogil
+        void add(void *, const void *, ptrdiff_t) noexcept nogil
         void symmetric_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const void *, void *,
                              void *) noexcept nogil
         ptrdiff_t symmetric_work() noexcept nogil
@@ -87,8 +90,10 @@ cdef extern from *:
 
 cdef enum:
     STEP_PANELS = 2  # more keep a part of the triangle no nearer, by measurement
+    MOST_GROUPS = 16
 
 STEP_ROWS = STEP_PANELS * FD_PANEL
+GROUPS = MOST_GROUPS
 
 
 cdef const fd_tile *tiles[3]
@@ -180,6 +185,32 @@ cdef inline const double *optional(const double[::1] view) noexcept nogil:
     return NULL if view is None or view.shape[0] == 0 else &view[0]
 
 
+cdef class Chunks(Work):
+    """What lies in [first, last), `step` at a time by as many threads as come."""
+
+    cdef Py_ssize_t first, last, step, each
+    cdef Memory memory
+    cdef int64_t next, threads
+
+    cdef void divide(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t step,
+                     Py_ssize_t threads=0, Py_ssize_t each=0):
+        """Begin; each of `threads` has `each` bytes of memory."""
+        self.first, self.last, self.step = first, last, step
+        self.each = (each + 127) // 64 * 64
+        self.memory = Memory(threads * self.each)
+        self.next = self.threads = 0
+
+    cdef void take_part(self) noexcept nogil:
+        cdef char *mine = <char *>self.memory.data + fd_take(&self.threads) * self.each
+        cdef Py_ssize_t first = self.first + fd_take(&self.next) * self.step
+        while first < self.last:
+            self.chunk(first, min(first + self.step, self.last), mine)
+            first = self.first + fd_take(&self.next) * self.step
+
+    cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
+        pass
+
+
 cdef struct Panel:
     # Up to FD_PANEL packed rows, with their weight, column sums and squares.
     void *packed
@@ -213,7 +244,7 @@ cdef class Scatter:
     cdef Py_ssize_t strips, padded
     cdef readonly Py_ssize_t itemsize
     cdef bint fixed
-    cdef object storage
+    cdef double[::1] storage
     cdef double *triangle
     cdef double *near
     cdef double *far
@@ -302,23 +333,26 @@ cdef class Scatter:
                  const double[::1] weight=None, const double[::1] root=None):
         """Add rows [first, last); tell whether every value is finite."""
         cdef Memory memory = Memory(self.panel_bytes())
-        cdef Panel panel = self.place_panel(memory.data)
-        cdef const fd_matrix *x = &rows.x
+        cdef bint finite
+        with nogil:
+            finite = self.add_panels(&rows.x, first, last, optional(weight), optional(root),
+                                     memory.data)
+        return finite
+
+    cdef bint add_panels(self, const fd_matrix *x, Py_ssize_t first, Py_ssize_t last,
+                         const double *weight, const double *root, void *memory) noexcept nogil:
+        """Do the work of `add_rows` in `panel_bytes` of memory."""
+        cdef Panel panel = self.place_panel(memory)
         cdef Py_ssize_t start = first, stop
         cdef bint finite = True
-        cdef const char *next
-        cdef const double *w = optional(weight)
-        cdef const double *r = optional(root)
-        with nogil:
-            while start < last:
-                stop = min(start + FD_PANEL, last)
-                finite &= self.pack_panel(x, start, stop, w, r, &panel)
-                self.settle(&panel)
-                next = x.data + stop * x.row_step
-                self.kernel.multiply(panel.packed, panel.rows, self.features, 0, self.strips,
-                                     0, self.strips, self.triangle, next,
-                                     min(FD_PANEL, last - stop) * row_bytes(x))
-                start = stop
+        while start < last:
+            stop = min(start + FD_PANEL, last)
+            finite &= self.pack_panel(x, start, stop, weight, root, &panel)
+            self.settle(&panel)
+            self.kernel.multiply(panel.packed, panel.rows, self.features, 0, self.strips, 0,
+                                 self.strips, self.triangle, x.data + stop * x.row_step,
+                                 min(FD_PANEL, last - stop) * row_bytes(x))
+            start = stop
         return finite
 
     def merge(self, Scatter other):
@@ -361,7 +395,7 @@ cdef class Scatter:
 
         All end where no row from `first` on begins; one row may always move.
         """
-        cdef Py_ssize_t start = len(self.storage) - packed_size(self.features, self.kernel.width)
+        cdef Py_ssize_t start = self.storage.shape[0] - packed_size(self.features, self.kernel.width)
         return max(first + 1, min(self.features, (start + self.row_offset(first)) // self.features))
 
     cdef Py_ssize_t row_offset(self, Py_ssize_t i) noexcept nogil:
@@ -370,41 +404,90 @@ cdef class Scatter:
         return (fd_triangle_offset(s, self.strips, width)
                 + (i - s * width) * ((self.strips - s) * width + 1))
 
-    def expand(self, Py_ssize_t first, Py_ssize_t last):
+    cdef void expand(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
         """Move rows [first, last) to their places in a full matrix, and centre them."""
-        cdef double[::1] storage = self.storage
         cdef Py_ssize_t d = self.features, i, j
         cdef double *row
         cdef double near, far
         cdef double weight = self.near_weight + self.far_weight
-        with nogil:
-            for i in range(first, last):
-                row = &storage[i * d]
-                memmove(row + i, self.triangle + self.row_offset(i), (d - i) * 8)
-                if self.centred and self.near_weight > 0:
-                    near = -self.near_weight * self.near[i]
-                    far = self.near_weight * self.far_weight / weight * self.step[i]
-                    for j in range(i, d):
-                        row[j] += near * self.near[j]
-                        if far != 0:
-                            row[j] += far * self.step[j]
+        for i in range(first, last):
+            row = &self.storage[i * d]
+            memmove(row + i, self.triangle + self.row_offset(i), (d - i) * 8)
+            if self.centred and self.near_weight > 0:
+                near = -self.near_weight * self.near[i]
+                far = self.near_weight * self.far_weight / weight * self.step[i]
+                for j in range(i, d):
+                    row[j] += near * self.near[j]
+                    if far != 0:
+                        row[j] += far * self.step[j]
 
-    def mirror(self, Py_ssize_t first, Py_ssize_t last):
+    cdef void mirror(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
         """Copy the upper half to rows [first, last) of the lower half, a square block a time."""
-        cdef double[::1] storage = self.storage
-        cdef double *out = &storage[0]
+        cdef double *out = &self.storage[0]
         cdef Py_ssize_t d = self.features, i, j, ib, jb
-        with nogil:
-            for jb in range(first, last, 32):
-                for ib in range(0, jb + 1, 32):
-                    for j in range(jb, min(jb + 32, last)):
-                        for i in range(ib, min(ib + 32, j)):
-                            out[j * d + i] = out[i * d + j]
-            for i in range(first, last):
-                out[i * d + i] = max(out[i * d + i], 0.0)
+        for jb in range(first, last, 32):
+            for ib in range(0, jb + 1, 32):
+                for j in range(jb, min(jb + 32, last)):
+                    for i in range(ib, min(ib + 32, j)):
+                        out[j * d + i] = out[i * d + j]
+        for i in range(first, last):
+            out[i * d + i] = max(out[i * d + i], 0.0)
 
 
-cdef class SharedScatter:
+cdef class Expansion(Chunks):
+    """Makes rows [first, last) of a Scatter's triangle those of a full matrix, then `mirrored`."""
+
+    cdef Scatter scatter
+    cdef bint mirrored
+
+    def __init__(self, Scatter scatter, Py_ssize_t first, Py_ssize_t last, bint mirrored=False):
+        self.scatter, self.mirrored = scatter, mirrored
+        self.divide(first, last, FD_PANEL)
+
+    cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
+        if self.mirrored:
+            self.scatter.mirror(first, last)
+        else:
+            self.scatter.expand(first, last)
+
+
+ctypedef bint (*adding)(void *, const fd_matrix *, Py_ssize_t, Py_ssize_t, const double *,
+                        const double *, void *) noexcept nogil
+
+
+cdef bint add_panels(Scatter scatter, const fd_matrix *x, Py_ssize_t first, Py_ssize_t last,
+                     const double *weight, const double *root, void *memory) noexcept nogil:
+    return scatter.add_panels(x, first, last, weight, root, memory)
+
+
+cdef class ScatterGroups(Chunks):
+    """Adds rows [edges[i], edges[i + 1]) to scatters[i]; `finite` tells whether all values are."""
+
+    cdef list scatters
+    cdef Matrix rows
+    cdef const Py_ssize_t[::1] edges
+    cdef const double[::1] weight
+    cdef const double[::1] root
+    cdef (void *)[MOST_GROUPS] items
+    cdef readonly bint finite
+
+    def __init__(self, list scatters, Matrix rows, const Py_ssize_t[::1] edges,
+                 const double[::1] weight, const double[::1] root, Py_ssize_t threads):
+        cdef Scatter scatter
+        self.scatters, self.rows, self.edges = scatters, rows, edges
+        self.weight, self.root, self.finite = weight, root, True
+        for i, scatter in enumerate(scatters):
+            self.items[i] = <void *>scatter
+        self.divide(0, len(scatters), 1, threads, scatter.panel_bytes())
+
+    cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
+        if not (<adding>add_panels)(self.items[first], &self.rows.x, self.edges[first],
+                                    self.edges[last], optional(self.weight),
+                                    optional(self.root), mine):
+            self.finite = False
+
+
+cdef class SharedScatter(Work):
     """Adds rows to one Scatter, by as many threads as come.
 
     They take one task after another. In phase s the panels of step s are packed, those of step
@@ -449,12 +532,7 @@ cdef class SharedScatter:
         self.next = self.settled = 0
         self.finite = True
 
-    def work(self):
-        """Take tasks until none is left; the threads that call this share them."""
-        with nogil:
-            self.take_tasks()
-
-    cdef void take_tasks(self) noexcept nogil:
+    cdef void take_part(self) noexcept nogil:
         cdef int64_t ticket
         cdef Py_ssize_t phase, task
         while True:
@@ -587,54 +665,103 @@ def strip_width(Py_ssize_t itemsize):
     return kernels(itemsize).width
 
 
-def product_rows(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
-                 Matrix factor, const double[::1] offset, Matrix out):
-    """Put (rows - shift) factor + offset into out; tell whether all results are finite.
+cdef class RowChunks(Chunks):
+    """Chunks of rows, each of which a kernel takes."""
+
+    cdef const fd_kernels *kernel
+    cdef Matrix rows
+
+
+cdef class Products(RowChunks):
+    """Puts (rows - shift) factor + offset into out; `finite` tells whether all results are.
 
     rows (n, p), shift (p,) or empty, factor (p, q) and out (n, q) row-major in the working
     dtype, offset (q,) or empty.
     """
-    cdef const fd_kernels *kernel = kernels_of(out)
-    cdef Memory work = Memory(kernel.rows_work(rows.x.cols, factor.x.cols))
-    cdef int finite
-    with nogil:
-        finite = kernel.rows_product(&rows.x, first, last, optional(shift), factor.x.data,
-                                     factor.x.cols, optional(offset), <void *>out.x.data,
-                                     work.data)
-    return bool(finite)
+
+    cdef Matrix factor, out
+    cdef const double[::1] shift
+    cdef const double[::1] offset
+    cdef readonly bint finite
+
+    def __init__(self, Matrix rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t step,
+                 Py_ssize_t threads, const double[::1] shift, Matrix factor,
+                 const double[::1] offset, Matrix out):
+        self.kernel = kernels_of(out)
+        self.shift, self.factor, self.offset, self.out = shift, factor, offset, out
+        self.finite = True
+        self.rows = rows
+        self.divide(first, last, step, threads,
+                    self.kernel.rows_work(rows.x.cols, factor.x.cols))
+
+    cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
+        if not self.kernel.rows_product(&self.rows.x, first, last, optional(self.shift),
+                                        self.factor.x.data, self.factor.x.cols,
+                                        optional(self.offset), <void *>self.out.x.data, mine):
+            self.finite = False
 
 
-def row_errors(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
-               Matrix forward, Matrix backward, double[::1] out):
-    """Put |a - (a forward) backward|² into out[first:last], a = row - shift.
+cdef class RowErrors(RowChunks):
+    """Puts |a - (a forward) backward|² into out[first:last], a = row - shift.
 
     rows (n, p), forward (p, k), backward (k, p) row-major in the working dtype.
     """
-    cdef const fd_kernels *kernel = kernels_of(forward)
-    cdef Memory work = Memory(kernel.errors_work(rows.x.cols, forward.x.cols))
-    with nogil:
-        kernel.row_errors(&rows.x, first, last, optional(shift), forward.x.data, backward.x.data,
-                          forward.x.cols, &out[first], work.data)
+
+    cdef Matrix forward, backward
+    cdef const double[::1] shift
+    cdef double[::1] out
+
+    def __init__(self, Matrix rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t step,
+                 Py_ssize_t threads, const double[::1] shift, Matrix forward, Matrix backward,
+                 double[::1] out):
+        self.kernel = kernels_of(forward)
+        self.shift, self.forward, self.backward, self.out = shift, forward, backward, out
+        self.rows = rows
+        self.divide(first, last, step, threads,
+                    self.kernel.errors_work(rows.x.cols, forward.x.cols))
+
+    cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
+        self.kernel.row_errors(&self.rows.x, first, last, optional(self.shift),
+                               self.forward.x.data, self.backward.x.data, self.forward.x.cols,
+                               &self.out[first], mine)
+
+
+cdef class GramSum(RowChunks):
+    """Adds A'(A factor) to out, A = rows - shift: a sum for each chunk, in the chunks' order.
+
+    factor and out (strips p, gram_width) row-major in the working dtype: strips of columns, one
+    below the other; see tile.h for `apart`.
+    """
+
+    cdef Matrix factor, out
+    cdef const double[::1] shift
+    cdef bint apart
+    cdef Py_ssize_t strips, size
+    cdef int64_t added
+
+    def __init__(self, Matrix rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t step,
+                 Py_ssize_t threads, const double[::1] shift, bint apart, Matrix factor,
+                 Matrix out):
+        self.kernel = kernels_of(factor)
+        self.shift, self.apart, self.factor, self.out = shift, apart, factor, out
+        self.strips, self.size = factor.x.rows // rows.x.cols, factor.x.rows * 64
+        self.added = 0
+        self.rows = rows
+        self.divide(first, last, step, threads,
+                    self.size + self.kernel.gram_work(rows.x.cols, self.strips))
+
+    cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
+        memset(mine, 0, self.size)
+        self.kernel.gram_apply(&self.rows.x, first, last, optional(self.shift), self.apart,
+                               self.factor.x.data, mine, self.strips, <char *>mine + self.size)
+        fd_await(&self.added, (first - self.first) // self.step)
+        self.kernel.add(<void *>self.out.x.data, mine, self.size)
+        fd_report(&self.added)
 
 
 def gram_width(bint single):
-    """Columns of a strip that add_gram_action multiplies."""
+    """Columns of a strip that GramSum multiplies."""
     return kernels(4 if single else 8).gram_width
-
-
-def add_gram_action(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] shift,
-                    bint apart, Matrix factor, Matrix out):
-    """Add A'(A factor) to out, A = rows [first, last) - shift; see tile.h for `apart`.
-
-    factor and out (strips p, gram_width) row-major in the working dtype: strips of columns, one
-    below the other.
-    """
-    cdef const fd_kernels *kernel = kernels_of(factor)
-    cdef Py_ssize_t strips = factor.x.rows // rows.x.cols
-    cdef Memory work = Memory(kernel.gram_work(rows.x.cols, strips))
-    with nogil:
-        kernel.gram_apply(&rows.x, first, last, optional(shift), apart, factor.x.data,
-                          <void *>out.x.data, strips, work.data)
 
 
 def add_symmetric_action(Matrix matrix, Py_ssize_t first, Py_ssize_t last, Matrix factor,

@@ -1,13 +1,6 @@
-"""What threads.py wants of C: a count to wait for, and where a sleeping thread wakes."""
-
-from libc.stdint cimport int64_t
+"""What threads.py wants of C: work that helpers join without the GIL, and where one wakes."""
 
 import threading
-
-cdef extern from "tickets.h" nogil:
-    void fd_report(int64_t *)
-    int64_t fd_count(int64_t *)
-    bint fd_linger(int64_t *, int64_t)
 
 cdef extern from "seats.h" nogil:
     ctypedef struct fd_cpus:
@@ -16,26 +9,62 @@ cdef extern from "seats.h" nogil:
     void fd_unseat(int thread, const fd_cpus *before)
 
 
-cdef class Tally:
-    """A count that threads raise and wait for without the GIL."""
+cdef void take_part(Work work) noexcept nogil:
+    work.take_part()
 
-    cdef int64_t count
 
-    def add(self):
-        """Raise the count by one; what was written before is seen by whoever sees it."""
-        fd_report(&self.count)
+cdef class Work:
+    """What any number of threads can do together: each that takes part does what is left to do."""
+
+    def __cinit__(self):
+        self.offer.run = <void (*)(void *) noexcept nogil>take_part
+        self.offer.self = <void *>self
+
+    cdef void take_part(self) noexcept nogil:
+        pass
+
+    def work(self):
+        """Take part."""
+        with nogil:
+            self.take_part()
+
+
+cdef class Called(Work):
+    """Work that is a Python function without arguments, which raises nothing."""
+
+    cdef object function
+
+    def __cinit__(self, function):
+        self.function = function
+
+    cdef void take_part(self) noexcept nogil:
+        with gil:
+            self.function()
+
+
+cdef class Calls:
+    """Work that helping threads look for."""
+
+    cdef fd_calls calls
+
+    def offer(self, Work work, Py_ssize_t helpers):
+        """Let so many helpers join; return how many are wanted in all beyond those that look."""
+        return fd_make_offer(&self.calls, &work.offer, helpers)
+
+    def withdraw(self, Work work):
+        """Let no more helpers join, and wait for those that have."""
+        with nogil:
+            fd_withdraw(&self.calls, &work.offer)
+
+    def help(self):
+        """Join one work after another until some 2 ms pass without any."""
+        with nogil:
+            fd_help(&self.calls)
 
     @property
-    def value(self):
-        """The count now."""
-        return fd_count(&self.count)
-
-    def linger(self, int64_t count):
-        """Wait some 2 ms, without sleep, for the count to reach `count`; tell whether it has."""
-        cdef bint reached
-        with nogil:
-            reached = fd_linger(&self.count, count)
-        return reached
+    def wanted(self):
+        """Whether some work wants more helpers."""
+        return fd_wanted(&self.calls)
 
 
 cdef class Seat:

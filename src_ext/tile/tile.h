@@ -83,6 +83,9 @@ typedef struct {
                        int apart, const void *v, void *y, ptrdiff_t strips, void *work);
     ptrdiff_t (*gram_work)(ptrdiff_t cols, ptrdiff_t strips);
 
+    /* to += from, `bytes` of the working type */
+    void (*add)(void *to, const void *from, ptrdiff_t bytes);
+
     /* y += U v + (U - D)' v with U the rows [first, last) of the upper triangle of a symmetric x,
        from its diagonal D on; v and y (x.cols, gram_width). */
     void (*symmetric_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const void *v,

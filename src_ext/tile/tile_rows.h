@@ -479,6 +479,14 @@ static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
                 y[(s * cols + j) * FD_GW + c] -= (T)(shift[j] * sums[s * FD_GW + c]);
 }
 
+static void FD_T(add_all)(void *to_, const void *from_, ptrdiff_t bytes)
+{
+    T *restrict to = to_;
+    const T *restrict from = from_;
+    for (ptrdiff_t i = 0; i < bytes / (ptrdiff_t)sizeof(T); i++)
+        to[i] += from[i];
+}
+
 /* Rows of a block of a symmetric matrix: FD_DEPTH columns of them stay in L2. */
 #define FD_BAND ((ptrdiff_t)(8 * FD_GROUP))
 
