@@ -2,6 +2,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 from fastdr._threads import Work
 from fastdr.validation import FloatArray
@@ -24,14 +25,15 @@ class Scatter:
     features: int
     itemsize: int
     outside: bool
-    def __init__(self, features: int, storage: FloatArray, shift: FloatArray, itemsize: int,
-                 fixed: bool, row_shift: FloatArray | None = None) -> None: ...
+    def __init__(self, features: int, storage: FloatArray | None, shift: FloatArray,
+                 itemsize: int, fixed: bool, row_shift: FloatArray | None = None) -> None: ...
     def add_rows(self, rows: Matrix, first: int, last: int, weight: FloatArray | None = None,
                  root: FloatArray | None = None) -> bool: ...
     def merge(self, other: Scatter) -> None: ...
     def centre(self, offset: FloatArray) -> None: ...
     def movable(self, first: int) -> int: ...
 
+@disjoint_base
 class Chunks(Work): ...
 
 @final
@@ -42,8 +44,10 @@ class Expansion(Chunks):
 @final
 class ScatterGroups(Chunks):
     finite: bool
-    def __init__(self, scatters: list[Scatter], rows: Matrix, edges: NDArray[np.intp],
-                 weight: FloatArray | None, root: FloatArray | None, threads: int) -> None: ...
+    def __init__(self, total: Scatter, others: list[Scatter], rows: Matrix,
+                 edges: NDArray[np.intp], weight: FloatArray | None, root: FloatArray | None,
+                 threads: int) -> None: ...
+    def merge(self) -> None: ...
 
 @final
 class SharedScatter(Work):
@@ -59,6 +63,7 @@ def centre_classes(rows: FloatArray, codes: NDArray[np.intp], centres: FloatArra
                    weight: FloatArray | None, sums: FloatArray, out: FloatArray) -> None: ...
 def add_column_sums(rows: Matrix, first: int, last: int, shift: FloatArray,
                     root: FloatArray | None, sums: FloatArray, squares: FloatArray) -> None: ...
+@disjoint_base
 class RowChunks(Chunks): ...
 
 @final
@@ -76,7 +81,7 @@ class RowErrors(RowChunks):
 @final
 class GramSum(RowChunks):
     def __init__(self, rows: Matrix, first: int, last: int, step: int, threads: int,
-                 shift: FloatArray, apart: bool, factor: Matrix, out: Matrix) -> None: ...
+                 shift: FloatArray, apart: bool, V: Matrix, out: Matrix) -> None: ...
 
 def gram_width(single: bool) -> int: ...
 def add_symmetric_action(matrix: Matrix, first: int, last: int, factor: Matrix,

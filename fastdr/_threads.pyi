@@ -1,6 +1,9 @@
 from collections.abc import Callable
 from typing import final
 
+from typing_extensions import disjoint_base
+
+@disjoint_base
 class Work:
     def work(self) -> None: ...
 

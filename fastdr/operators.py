@@ -37,9 +37,10 @@ from fastdr.validation import (
 # Multiplications that make a chunk worth a thread of its own, and rows of a chunk at least.
 _CHUNK_WORK = 1 << 23
 _CHUNK_ROWS = 64
-# A Gram action is a sum of chunks at most; the sum of k costs as much as k times so many rows, and
-# k threads may share, so there are √(rows / that); it is for so many strips of columns.
-_GRAM_CHUNKS, _GRAM_ROWS, _STRIPS = 16, 120, 4
+# A Gram action is the sum of at most so many chunks of rows. Each costs as much as some 120 rows
+# and lets one more thread take part, so that √(rows / 120) is about best; a whole number of groups
+# that kernels take together leaves no rest to copy; so many strips of columns share a read.
+_GRAM_CHUNKS, _GRAM_ROWS, _GRAM_STEP, _STRIPS = 16, 120, 24, 4
 _SYMMETRIC_CHUNKS = 8
 _NONE = np.empty(0)
 Chunks = TypeVar("Chunks", bound=RowChunks)
@@ -350,26 +351,27 @@ def gram(X: AnyArray, mean: FloatArray | None = None, scale: FloatArray | None =
     return None if total.outside else total.finish(centred=False)[1]
 
 
-def _add_gram_action(rows: Rows, step: int, shift: FloatArray, apart: bool, factor: AnyArray,
-                     total: AnyArray) -> None:
-    """Add AᵀA times stacked strips to `total`: a sum for each `step` rows, one after another."""
-    given, target = Matrix(factor), Matrix(total, writable=True)
+def _gram_action(rows: Rows, step: int, shift: FloatArray, apart: bool, V: AnyArray,
+                 out: AnyArray) -> None:
+    """Put AᵀA V into `out`: the sum of what every `step` rows give, in their order."""
+    given = Matrix(V)
 
     def made(matrix: Matrix, start: int, first: int, last: int, step: int, threads: int,
-             target: Matrix = target) -> GramSum:
-        return GramSum(matrix, first, last, step, threads, shift, apart, given, target)
+             out: AnyArray = out) -> GramSum:
+        return GramSum(matrix, first, last, step, threads, shift, apart, given,
+                       Matrix(out, writable=True))
+
+    def part(index: int) -> AnyArray:
+        total, piece_sum = np.zeros(out.shape, out.dtype), np.empty(out.shape, out.dtype)
+        for piece in rows.pieces(index * step, min((index + 1) * step, rows.count)):
+            made(*piece, step, 1, piece_sum).work()
+            total += piece_sum
+        return total
 
     if rows.in_memory:
         _chunked(rows, step, made)
-        return
-
-    def part(index: int) -> AnyArray:
-        chunk = np.zeros_like(total)
-        for piece in rows.pieces(index * step, min((index + 1) * step, rows.count)):
-            made(*piece, step, 1, Matrix(chunk, writable=True)).work()
-        return chunk
-
-    total += ordered_sum(part, -(-rows.count // step))
+    else:
+        out[:] = ordered_sum(part, -(-rows.count // step))
 
 
 def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
@@ -387,23 +389,20 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
     dtype = V.dtype
     width = gram_width(dtype == np.float32)
     shift = _NONE if mean is None else mean
-    inner = V if scale is None else V / scale[:, None]
-    result = output(out, (features, V.shape[1]), dtype, X, V)
+    inner = np.ascontiguousarray(V if scale is None else V / scale[:, None], dtype)
+    result = output(out, inner.shape, dtype, X, V)
+    if rows == 0:
+        result[:] = 0
+        return result
     view = Rows(X)
     for left in range(0, V.shape[1], _STRIPS * width):
-        group = slice(left, min(left + _STRIPS * width, V.shape[1]))
-        factor = _stacked(inner[:, group], width, dtype)
-        most = min(_GRAM_CHUNKS, math.isqrt(rows // _GRAM_ROWS),
-                   2 * _GRAM_CHUNKS * features // len(factor))
-        chunks = max(1, min(most, rows * factor.size // _CHUNK_WORK))
-        step = -(-rows // chunks)
-        direct = V.shape[1] == width and result.flags.c_contiguous
-        total = result if direct else _lines(len(factor), width, dtype)
-        if direct:
-            total[:] = 0
-        _add_gram_action(view, step, shift, apart, factor, total)
-        if not direct:
-            _unstacked(total, width, result[:, group])
+        group = slice(left, left + _STRIPS * width)
+        size = inner[:, group].size
+        strips = -(-size // (features * width))
+        most = min(_GRAM_CHUNKS, math.isqrt(rows // _GRAM_ROWS), 2 * _GRAM_CHUNKS // strips)
+        chunks = max(1, min(most, rows * size // _CHUNK_WORK))
+        step = -(-rows // (chunks * _GRAM_STEP)) * _GRAM_STEP
+        _gram_action(view, step, shift, apart, inner[:, group], result[:, group])
     if scale is not None:
         result /= scale[:, None]
     if not np.isfinite(result).all():

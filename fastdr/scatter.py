@@ -87,7 +87,7 @@ class ScatterSum:
         """Whether float32 products over- or underflowed."""
         return bool(self._total.outside)
 
-    def _scatter(self, storage: FloatArray) -> Scatter:
+    def _scatter(self, storage: FloatArray | None) -> Scatter:
         return Scatter(self.features, storage, self.shift, self.itemsize, self.fixed,
                        self.row_shift)
 
@@ -109,30 +109,32 @@ class ScatterSum:
         count = 1 << count.bit_length() - 1  # so that any usual number of threads shares alike
         edges = np.array([min(panels * i // count * PANEL, rows.count) for i in range(count + 1)])
 
-        scatters = [self._total, *(self._scatter(np.zeros(size)) for _ in range(count - 1))]
-        finite = self._sum_groups(scatters, rows, edges, weight, root)
-        for scatter in scatters[1:]:
-            self._total.merge(scatter)
-        return finite
-
-    @staticmethod
-    def _sum_groups(scatters: list[Scatter], rows: Rows, edges: NDArray[np.intp],
-                    weight: FloatArray | None, root: FloatArray | None) -> bool:
-        """Add rows [edges[i], edges[i + 1]) to scatters[i]; tell whether all are finite."""
-        if rows.in_memory:
-            threads = min(get_num_threads(), len(scatters))
-            ((matrix, _, _, _),) = rows.pieces(0, rows.count)
-            groups = ScatterGroups(scatters, matrix, edges, weight, root, threads)
+        if not rows.in_memory:
+            return self._add_pieces(rows, edges, weight, root)
+        threads = min(get_num_threads(), count)
+        for matrix, _, _, _ in rows.pieces(0, rows.count):
+            others = [self._scatter(None) for _ in range(count - 1)]
+            groups = ScatterGroups(self._total, others, matrix, edges, weight, root, threads)
             together(groups, threads)
-            return groups.finite
+            groups.merge()
+        return groups.finite
 
-        def add(index: int) -> bool:
-            return all([scatters[index].add_rows(matrix, first, last, _part(weight, start, rows),
-                                                 _part(root, start, rows))
-                        for matrix, start, first, last
-                        in rows.pieces(edges[index], edges[index + 1])])
+    def _add_pieces(self, rows: Rows, edges: NDArray[np.intp], weight: FloatArray | None,
+                    root: FloatArray | None) -> bool:
+        """Add groups of rows that are read piece by piece."""
+        def sum_group(index: int) -> tuple[Scatter, bool]:
+            size = triangle_size(self.features, self.itemsize)
+            scatter = self._scatter(np.zeros(size)) if index else self._total
+            finite = True
+            for matrix, start, first, last in rows.pieces(edges[index], edges[index + 1]):
+                finite &= scatter.add_rows(matrix, first, last, _part(weight, start, rows),
+                                           _part(root, start, rows))
+            return scatter, finite
 
-        return all(ordered_map(add, len(scatters)))
+        results = ordered_map(sum_group, len(edges) - 1)
+        for scatter, _ in results[1:]:
+            self._total.merge(scatter)
+        return all(finite for _, finite in results)
 
     def _add_shared(self, rows: Rows, weight: FloatArray | None, root: FloatArray | None) -> bool:
         """Multiply panels in parts while the next ones are packed, and the next piece is read."""

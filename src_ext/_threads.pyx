@@ -34,7 +34,7 @@ cdef class Called(Work):
 
     cdef object function
 
-    def __cinit__(self, function):
+    def __init__(self, function):
         self.function = function
 
     cdef void take_part(self) noexcept nogil:

@@ -19,18 +19,19 @@ typedef struct {
     int64_t made; /* offers ever made: helpers watch it */
 } fd_calls;
 
+static inline int fd_try_lock(int64_t *lock)
+{
+#ifdef _MSC_VER
+    return !InterlockedExchange64(lock, 1);
+#else
+    return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE);
+#endif
+}
+
 static inline void fd_lock(int64_t *lock)
 {
-    for (int64_t look = 0;; look++) {
-#ifdef _MSC_VER
-        if (!InterlockedExchange64(lock, 1))
-            return;
-#else
-        if (!__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE))
-            return;
-#endif
+    for (int64_t look = 0; !fd_try_lock(lock); look++)
         fd_pass(look);
-    }
 }
 
 static inline void fd_unlock(int64_t *lock)

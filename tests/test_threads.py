@@ -206,6 +206,64 @@ def test_gram_and_its_action_do_not_depend_on_the_number_of_threads(rng, shape, 
             np.testing.assert_array_equal(gram_apply(X, V, mean), one[1])
 
 
+@pytest.mark.parametrize("columns", [1, 8, 16, 19, 70])
+def test_a_gram_action_of_any_width_does_not_depend_on_threads(rng, columns, floating):
+    from fastdr.operators import gram_apply
+    X, V = rng.standard_normal((4000, 90)) + 2, rng.standard_normal((90, columns))
+    X, V, mean = X.astype(floating), V.astype(floating), X.mean(0)
+    A = X.astype(np.float64) - mean
+    places = [None, None, np.full((90, columns), 7, floating)]
+    for apart in (False, True):
+        with fastdr.num_threads(1):
+            one = gram_apply(X, V, mean, apart=apart)
+        error = np.abs(one - A.T @ (A @ V)).max()
+        assert error <= 4000 * np.finfo(floating).eps * np.abs(one).max()
+        for count, out in zip((2, 3, 8), places, strict=True):
+            with fastdr.num_threads(count):
+                np.testing.assert_array_equal(gram_apply(X, V, mean, out=out, apart=apart), one)
+    np.testing.assert_array_equal(gram_apply(X[:0], V, mean, out=places[2]), 0)
+
+
+def test_scratch_memory_that_is_kept_does_not_show(rng, floating):
+    from fastdr.operators import gram_apply
+
+    def results(X):
+        moments = fastdr.moments(X)
+        V = np.eye(X.shape[1], 5, dtype=floating)
+        return [moments.scatter, fastdr.project(X, V.T, moments.mean),
+                fastdr.reconstruction_error(X, V.T, moments.mean),
+                gram_apply(X, V, moments.mean), gram_apply(X, V, moments.mean, apart=True)]
+
+    X = rng.standard_normal((6001, 130)).astype(floating)
+    loud = np.full((6001, 130), 1e15, floating) * rng.choice([-1, 1], (6001, 130)).astype(floating)
+    with fastdr.num_threads(2):
+        before = results(X)
+        results(loud)
+        for found, expected in zip(results(X), before, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_compiled_work_goes_on_while_others_hold_the_gil(run_python):
+    code = """
+import sys, threading, time, numpy as np, fastdr
+X = np.random.default_rng(0).standard_normal((400_000, 64)); C = np.eye(64)[:8]
+fastdr.set_num_threads(2)
+expected = X[:, :8]
+sys.setswitchinterval(0.5)  # longer than a product takes: whoever wants the GIL waits so long
+stop = False
+def busy():
+    while not stop:
+        sum(range(1000))
+other = threading.Thread(target=busy); other.start()
+try:
+    found = [fastdr.project(X, C) for _ in range(3)]
+finally:
+    stop = True; other.join()
+print(all((Z == expected).all() for Z in found))
+"""
+    assert run_python(code).strip() == "True"
+
+
 def test_many_python_threads_may_share_one_input(rng):
     X = rng.standard_normal((20_000, 40))
     expected = fastdr.covariance(X)

@@ -77,14 +77,22 @@ typedef struct {
     ptrdiff_t (*errors_work)(ptrdiff_t cols, ptrdiff_t k);
 
     /* y += A'(A v) with A = rows [first, last) of x - shift; v and y (strips, x.cols, gram_width).
-       Rows are read, and copied if they must be, once for all strips. If the shift comes off `apart`, the products are corrected instead of the rows: faster, and as many
-       digits are lost as the shift is larger than the rows about it. */
+       Rows are read, and copied if they must be, once for all strips. With the `offset` of
+       gram_offset the shift comes off the products A v instead of the rows, their column sums are
+       added to `sums` (strips, gram_width), and gram_add does the rest: faster, and as many digits
+       are lost as the shift is larger than the rows about it. work: gram_work bytes. */
     void (*gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
-                       int apart, const void *v, void *y, ptrdiff_t strips, void *work);
+                       const double *offset, const void *v, void *y, ptrdiff_t strips,
+                       double *sums, void *work);
     ptrdiff_t (*gram_work)(ptrdiff_t cols, ptrdiff_t strips);
 
-    /* to += from, `bytes` of the working type */
-    void (*add)(void *to, const void *from, ptrdiff_t bytes);
+    /* offset += shift' v by column */
+    void (*gram_offset)(const double *shift, ptrdiff_t cols, const void *v, ptrdiff_t strips,
+                        double *offset);
+    /* Add y - shift sums, or y if shift is NULL, by row and column to out (cols, q), whose rows are
+       `row_step` bytes apart; the first time put it there. */
+    void (*gram_add)(const void *y, ptrdiff_t cols, ptrdiff_t q, const double *shift,
+                     const double *sums, int first, char *out, ptrdiff_t row_step);
 
     /* y += U v + (U - D)' v with U the rows [first, last) of the upper triangle of a symmetric x,
        from its diagonal D on; v and y (x.cols, gram_width). */

@@ -231,7 +231,7 @@ static double read_words(const uint64_t *words, ptrdiff_t count)
      .pack = pack_##t, .recentre = recentre_##t, .multiply = multiply_##t,                         \
      .rows_product = rows_product_##t, .row_errors = row_errors_##t, .rows_work = rows_work_##t,    \
      .errors_work = errors_work_##t, .gram_apply = gram_apply_##t, .gram_work = gram_work_##t,      \
-     .add = add_all_##t,                                                                          \
+     .gram_offset = gram_offset_##t, .gram_add = gram_add_##t,                                     \
      .symmetric_apply = symmetric_apply_##t, .symmetric_work = symmetric_work_##t,               \
      .peak = peak_##t}
 

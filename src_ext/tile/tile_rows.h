@@ -436,55 +436,63 @@ static void FD_T(gram_block)(const T *a, ptrdiff_t lda, ptrdiff_t rows, ptrdiff_
                     FD_T(gram_forward)(from, lda, here, v + j * FD_GW, t + r * FD_GW, ahead);
                 fd_advance(ahead, here);
             }
-        for (ptrdiff_t i = 0; offset && !back && i < rows * FD_GW; i++) {
-            t[i] -= (T)offset[i % FD_GW];
-            sums[i % FD_GW] += t[i];
-        }
+        for (ptrdiff_t i = 0; offset && !back && i < rows * FD_GW; i += FD_GW)
+            for (ptrdiff_t c = 0; c < FD_GW; c++) {
+                t[i + c] -= (T)offset[c];
+                sums[c] += t[i + c];
+            }
     }
 }
 
 static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
-                             const double *shift, int apart, const void *v_, void *y_,
-                             ptrdiff_t strips, void *work)
+                             const double *shift, const double *offset, const void *v_, void *y_,
+                             ptrdiff_t strips, double *sums, void *work)
 {
     const ptrdiff_t cols = x->cols, ld = FD_GRAM_LD(cols), tall = FD_T(gram_rows)(cols);
     const T *v = v_;
     T *y = y_, *copy = (T *)FD_UP((uintptr_t)work, 64), *t = copy + tall * ld;
-    double *offset = (double *)(t + tall * FD_GW), *sums = offset + strips * FD_GW;
-    apart = apart && shift;
-    memset(offset, 0, 2 * strips * FD_GW * sizeof(double));
-    for (ptrdiff_t s = 0; apart && s < strips; s++)
-        for (ptrdiff_t j = 0; j < cols; j++)
-            for (ptrdiff_t c = 0; c < FD_GW; c++)
-                offset[s * FD_GW + c] += shift[j] * v[(s * cols + j) * FD_GW + c];
     for (ptrdiff_t row = first; row < last; row += tall) {
         const ptrdiff_t rows = FD_MIN(tall, last - row), padded = FD_UP(rows, FD_GROUP);
         fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
                                           2 * strips * padded / FD_GROUP * cols);
         const T *a = (const T *)(x->data + row * x->row_step);
         ptrdiff_t lda = x->row_step / (ptrdiff_t)sizeof(T);
-        if ((shift && !apart) || rows < padded || !FD_T(in_place)(x)) {
-            FD_T(centre)(x, row, rows, 0, cols, apart ? NULL : shift, copy, ld);
+        if ((shift && !offset) || rows < padded || !FD_T(in_place)(x)) {
+            FD_T(centre)(x, row, rows, 0, cols, offset ? NULL : shift, copy, ld);
             memset(copy + rows * ld, 0, (padded - rows) * ld * sizeof(T));
             a = copy;
             lda = ld;
         }
         for (ptrdiff_t s = 0; s < strips; s++)
             FD_T(gram_block)(a, lda, rows, cols, v + s * cols * FD_GW, y + s * cols * FD_GW, t,
-                             apart ? offset + s * FD_GW : NULL, sums + s * FD_GW, &ahead);
+                             offset ? offset + s * FD_GW : NULL, sums + s * FD_GW, &ahead);
     }
-    for (ptrdiff_t s = 0; apart && s < strips; s++)
-        for (ptrdiff_t j = 0; j < cols; j++)
-            for (ptrdiff_t c = 0; c < FD_GW; c++)
-                y[(s * cols + j) * FD_GW + c] -= (T)(shift[j] * sums[s * FD_GW + c]);
 }
 
-static void FD_T(add_all)(void *to_, const void *from_, ptrdiff_t bytes)
+static void FD_T(gram_offset)(const double *shift, ptrdiff_t cols, const void *v_,
+                              ptrdiff_t strips, double *offset)
 {
-    T *restrict to = to_;
-    const T *restrict from = from_;
-    for (ptrdiff_t i = 0; i < bytes / (ptrdiff_t)sizeof(T); i++)
-        to[i] += from[i];
+    const T *v = v_;
+    for (ptrdiff_t s = 0; s < strips; s++, offset += FD_GW)
+        for (ptrdiff_t j = 0; j < cols; j++, v += FD_GW)
+            for (ptrdiff_t c = 0; c < FD_GW; c++)
+                offset[c] += shift[j] * v[c];
+}
+
+/* Row by row, since y has strips below each other where `out` has them side by side. */
+static void FD_T(gram_add)(const void *y_, ptrdiff_t cols, ptrdiff_t q, const double *shift,
+                           const double *sums, int first, char *out, ptrdiff_t row_step)
+{
+    const T *y = y_;
+    for (ptrdiff_t left = 0; left < q; left += FD_GW)
+        for (ptrdiff_t j = 0; j < cols; j++, y += FD_GW) {
+            const ptrdiff_t here = FD_MIN(FD_GW, q - left);
+            T *to = (T *)(out + j * row_step) + left, sum[64 / sizeof(T)];
+            for (ptrdiff_t c = 0; c < FD_GW; c++)
+                sum[c] = shift ? y[c] - (T)(shift[j] * sums[left + c]) : y[c];
+            for (ptrdiff_t c = 0; c < here; c++)
+                to[c] = first ? sum[c] : to[c] + sum[c];
+        }
 }
 
 /* Rows of a block of a symmetric matrix: FD_DEPTH columns of them stay in L2. */
