@@ -204,7 +204,7 @@ cdef class Chunks(Work):
                      Py_ssize_t threads=0, Py_ssize_t each=0):
         """Begin; each of `threads` has `each` bytes of memory."""
         self.first, self.last, self.step = first, last, step
-        self.each = apart(each)
+        self.each = apart(each) if threads > 1 else each
         self.memory = Memory(threads * self.each)
         self.next = self.threads = 0
 

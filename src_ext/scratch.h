@@ -15,7 +15,7 @@
 #include "calls.h"
 
 #define FD_PAGE ((size_t)1 << 21)
-#define FD_KEPT 4                /* blocks kept at most */
+#define FD_KEPT 8                /* blocks kept at most */
 #define FD_LARGEST (2 * FD_PAGE) /* of those */
 
 static struct {
