@@ -246,8 +246,16 @@ def _call(state: _State, work: Work, helpers: int) -> None:
         state.helpers += new
     for index, helper in enumerate(woken):
         helper.wake(index, len(woken))
-    for _ in range(new):
-        _Helper(state)
+    made = 0
+    try:
+        while made < new:
+            _Helper(state)
+            made += 1
+    except RuntimeError:
+        pass  # the system gives no more threads: those there are do the work
+    finally:
+        with state.lock:
+            state.helpers -= new - made
 
 
 @contextmanager
@@ -261,8 +269,8 @@ def helped(work: Work, most: int | None = None) -> Iterator[None]:
         yield
         return
     state = _state
-    _call(state, work, threads - 1)
-    try:
+    try:  # whatever interrupts it, no offer of work may outlive the work
+        _call(state, work, threads - 1)
         yield
     finally:
         state.calls.withdraw(work)

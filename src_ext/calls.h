@@ -60,14 +60,15 @@ static inline int64_t fd_make_offer(fd_calls *calls, fd_offer *offer, int64_t he
     return wanted;
 }
 
-/* Let no more helpers join, and wait for those that have. */
+/* Let no more helpers join, and wait for those that have; nothing if it was never offered. */
 static inline void fd_withdraw(fd_calls *calls, fd_offer *offer)
 {
     fd_lock(&calls->lock);
     fd_offer **place = &calls->first;
-    while (*place != offer)
+    while (*place && *place != offer)
         place = &(*place)->behind;
-    *place = offer->behind;
+    if (*place)
+        *place = offer->behind;
     fd_unlock(&calls->lock);
     fd_await(&offer->left, offer->joined);
 }

@@ -356,6 +356,29 @@ def test_nothing_of_a_finished_map_is_kept():
     assert dead() is None
 
 
+def refuse(*_):
+    raise RuntimeError("can't start new thread")
+
+
+def test_work_is_done_by_the_threads_there_are(monkeypatch):
+    from fastdr import threads
+    before = threads._state.helpers
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with fastdr.num_threads(before + 9):
+        assert ordered_map(lambda i: i, 50) == list(range(50))
+    assert threads._state.helpers == before
+
+
+def test_no_offer_outlives_its_work(monkeypatch):
+    from fastdr import threads
+    monkeypatch.setattr(threads, "_Helper", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    before = threads._state.helpers
+    with fastdr.num_threads(before + 9), pytest.raises(KeyboardInterrupt):
+        ordered_map(lambda i: i, 50)
+    assert not threads._state.calls.wanted
+    assert threads._state.helpers == before
+
+
 def test_helpers_asleep_are_woken_for_the_next_map():
     with fastdr.num_threads(2):
         for _ in range(5):
