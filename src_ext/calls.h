@@ -73,13 +73,20 @@ static inline void fd_withdraw(fd_calls *calls, fd_offer *offer)
     fd_await(&offer->left, offer->joined);
 }
 
+/* The first offer that wants helpers, or NULL; under the lock. */
+static inline fd_offer *fd_open_offer(fd_calls *calls)
+{
+    fd_offer *offer = calls->first;
+    while (offer && !offer->wanted)
+        offer = offer->behind;
+    return offer;
+}
+
 /* Join an offer; NULL if none wants more: then the caller counts as looking. */
 static inline fd_offer *fd_join(fd_calls *calls)
 {
     fd_lock(&calls->lock);
-    fd_offer *offer = calls->first;
-    while (offer && !offer->wanted)
-        offer = offer->behind;
+    fd_offer *offer = fd_open_offer(calls);
     if (offer) {
         offer->wanted--;
         offer->joined++;
@@ -94,11 +101,9 @@ static inline fd_offer *fd_join(fd_calls *calls)
 static inline int fd_wanted(fd_calls *calls)
 {
     fd_lock(&calls->lock);
-    const fd_offer *offer = calls->first;
-    while (offer && !offer->wanted)
-        offer = offer->behind;
+    const int wanted = fd_open_offer(calls) != NULL;
     fd_unlock(&calls->lock);
-    return offer != NULL;
+    return wanted;
 }
 
 /* Join one offer after another until some 2 ms pass without any. */
