@@ -50,7 +50,7 @@ cdef extern from "tile.h" nogil:
         ptrdiff_t errors_work(ptrdiff_t, ptrdiff_t) noexcept nogil
         void gram_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const double *,
                         const void *, void *, ptrdiff_t, double *, void *) noexcept nogil
-        ptrdiff_t gram_work(ptrdiff_t, ptrdiff_t) noexcept nogil
+        ptrdiff_t gram_work(ptrdiff_t) noexcept nogil
         void gram_offset(const double *, ptrdiff_t, const void *, ptrdiff_t,
                          double *) noexcept nogil
         void gram_add(const void *, ptrdiff_t, ptrdiff_t, const double *, const double *, int,
@@ -779,7 +779,7 @@ cdef class GramSum(RowChunks):
         self.size = self.strips * cols * 64
         self.wide = self.strips * self.kernel.gram_width * sizeof(double)
         self.divide(first, last, step, threads,
-                    self.size + self.wide + self.kernel.gram_work(cols, self.strips))
+                    self.size + self.wide + self.kernel.gram_work(cols))
         self.rows = rows
         self.stack(&V.x)
         self.offset = NULL

@@ -137,7 +137,7 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
     void *y_apart = room(d * columns * size), *once = room(d * wide * size);
     void *twice = room(d * wide * size);
     void *work = room(kernel->rows_work(d, q) + kernel->errors_work(d, q) +
-                      kernel->gram_work(d, strips));
+                      kernel->gram_work(d));
     long double *z = room(q * (ptrdiff_t)sizeof *z), *t = room(n * columns * (ptrdiff_t)sizeof *t);
     for (ptrdiff_t j = 0; j < d; j++)
         shift[j] = draw();

@@ -84,7 +84,7 @@ typedef struct {
     void (*gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
                        const double *offset, const void *v, void *y, ptrdiff_t strips,
                        double *sums, void *work);
-    ptrdiff_t (*gram_work)(ptrdiff_t cols, ptrdiff_t strips);
+    ptrdiff_t (*gram_work)(ptrdiff_t cols);
 
     /* offset += shift' v by column */
     void (*gram_offset)(const double *shift, ptrdiff_t cols, const void *v, ptrdiff_t strips,

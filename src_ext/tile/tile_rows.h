@@ -287,10 +287,9 @@ FD_INLINE ptrdiff_t FD_T(gram_rows)(ptrdiff_t cols)
     return FD_MIN(8 * FD_GROUP, FD_MAX(FD_GROUP, rows / FD_GROUP * FD_GROUP));
 }
 
-static ptrdiff_t FD_T(gram_work)(ptrdiff_t cols, ptrdiff_t strips)
+static ptrdiff_t FD_T(gram_work)(ptrdiff_t cols)
 {
-    return 64 + sizeof(T) * FD_T(gram_rows)(cols) * (FD_GRAM_LD(cols) + FD_GW) +
-           2 * strips * FD_GW * (ptrdiff_t)sizeof(double);
+    return 64 + sizeof(T) * FD_T(gram_rows)(cols) * (FD_GRAM_LD(cols) + FD_GW);
 }
 
 /* The rows of a group, three from one pointer: once or twice `step` bytes away the load itself
