@@ -15,7 +15,7 @@ from fastdr._dense import (
     Products,
     RowChunks,
     RowErrors,
-    add_symmetric_action,
+    SymmetricSum,
     gram_width,
 )
 from fastdr.scatter import ScatterSum
@@ -180,51 +180,17 @@ def multiply_symmetric(C: AnyArray, V: AnyArray) -> AnyArray:
     It is read once for 8 columns, 16 in float32. The sum over a fixed number of parts does not
     depend on the number of threads. Raises ValueError for NaN and infinity there.
     """
-    order, dtype = len(C), V.dtype
-    width = gram_width(dtype == np.float32)
-    matrix, chunks = Matrix(C), max(1, min(_SYMMETRIC_CHUNKS, order * order * width // _CHUNK_WORK))
-    edges = [round(order * (1 - math.sqrt(1 - i / chunks))) for i in range(chunks + 1)]
-    result = np.empty((order, V.shape[1]), dtype)
-
-    for left in range(0, V.shape[1], width):
-        factor = Matrix(_stacked(V[:, left:left + width], width, dtype))
-
-        def part(index: int, factor: Matrix = factor) -> AnyArray:
-            total = _lines(order, width, dtype)
-            add_symmetric_action(matrix, edges[index], edges[index + 1], factor,
-                                 Matrix(total, writable=True))
-            return total
-
-        _unstacked(ordered_sum(part, chunks), width, result[:, left:left + width])
+    order, width = len(C), gram_width(V.dtype == np.float32)
+    chunks = max(1, min(_SYMMETRIC_CHUNKS, order * order * width // _CHUNK_WORK))
+    edges = order * (1 - np.sqrt(1 - np.arange(chunks + 1) / chunks))
+    edges = np.minimum(np.ceil(edges / _GRAM_STEP) * _GRAM_STEP, order).astype(np.intp)
+    result = np.empty((order, V.shape[1]), V.dtype)
+    threads = min(get_num_threads(), chunks)
+    together(SymmetricSum(Matrix(C), edges, threads, Matrix(np.ascontiguousarray(V)),
+                          Matrix(result, writable=True)), threads)
     if not np.isfinite(result).all():
         raise_not_finite(C)
     return result
-
-
-def _stacked(V: AnyArray, width: int, dtype: Any) -> AnyArray:
-    """Return strips of `width` columns of V, with zeros behind, one below the other."""
-    size, columns = V.shape
-    made = _lines(-(-columns // width) * size, width, dtype)
-    for index, left in enumerate(range(0, columns, width)):
-        strip = V[:, left:left + width]
-        made[index * size:(index + 1) * size, :strip.shape[1]] = strip
-    return made
-
-
-def _unstacked(strips: AnyArray, width: int, out: AnyArray) -> None:
-    """Put strips that lie one below the other side by side."""
-    size, columns = out.shape
-    for index, left in enumerate(range(0, columns, width)):
-        strip = out[:, left:left + width]
-        strip[:] = strips[index * size:(index + 1) * size, :strip.shape[1]]
-
-
-def _lines(rows: int, width: int, dtype: Any) -> AnyArray:
-    """Return zeros (rows, width), each row of 64 bytes in one cache line."""
-    item = np.dtype(dtype).itemsize
-    buffer = np.zeros(rows * width + 64 // item, dtype)
-    start = -buffer.__array_interface__["data"][0] % 64 // item
-    return buffer[start:start + rows * width].reshape(rows, width)
 
 
 def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatArray,

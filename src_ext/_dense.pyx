@@ -11,7 +11,7 @@ from libc.math cimport isfinite
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memmove, memset
 
 import os
 
@@ -48,6 +48,7 @@ cdef extern from "tile.h" nogil:
                         const void *, ptrdiff_t, double *, void *) noexcept nogil
         ptrdiff_t rows_work(ptrdiff_t, ptrdiff_t) noexcept nogil
         ptrdiff_t errors_work(ptrdiff_t, ptrdiff_t) noexcept nogil
+        void gram_stack(const fd_matrix *, void *) noexcept nogil
         void gram_apply(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const double *,
                         const void *, void *, ptrdiff_t, double *, void *) noexcept nogil
         ptrdiff_t gram_work(ptrdiff_t) noexcept nogil
@@ -756,83 +757,92 @@ cdef class RowErrors(RowChunks):
                                &self.out[first], mine)
 
 
-cdef class GramSum(RowChunks):
-    """Puts A'(A V) into out, A = rows - shift: the sum of chunks in their order.
+cdef class Action(RowChunks):
+    """Puts what chunks give of the product of a matrix with V into out: their sum, in their order.
 
-    V and out (p, q) in the working dtype, their rows without gaps; the shift may come off `apart`
-    (see tile.h).
+    V and out (p, q) in the working dtype, their rows without gaps.
     """
 
     cdef Matrix out
-    cdef const double[::1] shift
     cdef Py_ssize_t strips, size, wide
-    cdef Memory factor, offsets
-    cdef const double *offset
+    cdef Memory factor
     cdef int64_t added
+
+    cdef void prepare(self, Matrix rows, Matrix V, Matrix out):
+        self.kernel, self.rows, self.out, self.added = kernels_of(V), rows, out, 0
+        self.strips = (V.x.cols + self.kernel.gram_width - 1) // self.kernel.gram_width
+        self.size = self.strips * (V.x.rows + V.x.rows % 2) * 64
+        self.wide = self.strips * self.kernel.gram_width * sizeof(double)
+        self.factor = Memory(self.size)
+        self.kernel.gram_stack(&V.x, self.factor.data)
+
+    cdef void add(self, Py_ssize_t index, void *given, const double *shift,
+                  const double *sums) noexcept nogil:
+        """Add what chunk `index` gave, as soon as those before it are added."""
+        fd_await(&self.added, index)
+        self.kernel.gram_add(given, self.out.x.rows, self.out.x.cols, shift, sums, index == 0,
+                             <char *>self.out.x.data, self.out.x.row_step)
+        fd_report(&self.added)
+
+
+cdef class GramSum(Action):
+    """Puts A'(A V) into out, A = rows - shift, which may come off `apart` (see tile.h)."""
+
+    cdef const double[::1] shift
+    cdef Memory offsets
+    cdef const double *offset
 
     def __init__(self, Matrix rows, Py_ssize_t first, Py_ssize_t last, Py_ssize_t step,
                  Py_ssize_t threads, const double[::1] shift, bint apart, Matrix V, Matrix out):
-        cdef Py_ssize_t cols = rows.x.cols
-        self.kernel = kernels_of(V)
-        self.shift, self.out, self.added = shift, out, 0
-        self.strips = (V.x.cols + self.kernel.gram_width - 1) // self.kernel.gram_width
-        self.size = self.strips * cols * 64
-        self.wide = self.strips * self.kernel.gram_width * sizeof(double)
+        self.prepare(rows, V, out)
+        self.shift, self.offset = shift, NULL
         self.divide(first, last, step, threads,
-                    self.size + self.wide + self.kernel.gram_work(cols))
-        self.rows = rows
-        self.stack(&V.x)
-        self.offset = NULL
+                    self.size + self.wide + self.kernel.gram_work(rows.x.cols))
         if apart and optional(shift) != NULL:
             self.offsets = Memory(self.wide)
             memset(self.offsets.data, 0, self.wide)
-            self.kernel.gram_offset(optional(shift), cols, self.factor.data, self.strips,
+            self.kernel.gram_offset(optional(shift), rows.x.cols, self.factor.data, self.strips,
                                     <double *>self.offsets.data)
             self.offset = <double *>self.offsets.data
 
-    cdef void stack(self, const fd_matrix *V):
-        """Put strips of V below each other, zeros behind the last column."""
-        cdef Py_ssize_t strip, row, left, item = V.col_step
-        cdef char *to
-        self.factor = Memory(self.size)
-        to = <char *>self.factor.data
-        for strip in range(self.strips):
-            left = min(64, V.cols * item - 64 * strip)
-            for row in range(V.rows):
-                memcpy(to, V.data + row * V.row_step + 64 * strip, left)
-                memset(to + left, 0, 64 - left)
-                to += 64
-
     cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
-        cdef Py_ssize_t cols = self.rows.x.cols
         cdef double *sums = <double *>(<char *>mine + self.size)
         memset(mine, 0, self.size + self.wide)
         self.kernel.gram_apply(&self.rows.x, first, last, optional(self.shift), self.offset,
                                self.factor.data, mine, self.strips, sums,
                                <char *>sums + self.wide)
-        fd_await(&self.added, (first - self.first) // self.step)
-        self.kernel.gram_add(mine, cols, self.out.x.cols,
-                             NULL if self.offset == NULL else optional(self.shift), sums,
-                             first == self.first, <char *>self.out.x.data, self.out.x.row_step)
-        fd_report(&self.added)
+        self.add((first - self.first) // self.step, mine,
+                 NULL if self.offset == NULL else optional(self.shift), sums)
+
+
+cdef class SymmetricSum(Action):
+    """Puts C V into out, read from the rows of the upper triangle of a symmetric C.
+
+    Chunk i is the rows edges[i], edges[i + 1]: even, but for the last.
+    """
+
+    cdef const Py_ssize_t[::1] edges
+
+    def __init__(self, Matrix C, const Py_ssize_t[::1] edges, Py_ssize_t threads, Matrix V,
+                 Matrix out):
+        self.prepare(C, V, out)
+        self.edges = edges
+        self.divide(0, edges.shape[0] - 1, 1, threads, self.size + self.kernel.symmetric_work())
+
+    cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
+        cdef Py_ssize_t strip, size = self.size // self.strips
+        memset(mine, 0, self.size)
+        for strip in range(self.strips):
+            self.kernel.symmetric_apply(
+                &self.rows.x, self.edges[first], self.edges[last],
+                <char *>self.factor.data + strip * size, <char *>mine + strip * size,
+                <char *>mine + self.size)
+        self.add(first, mine, NULL, NULL)
 
 
 def gram_width(bint single):
-    """Columns of a strip that GramSum multiplies."""
+    """Columns of a strip that an Action multiplies."""
     return kernels(4 if single else 8).gram_width
-
-
-def add_symmetric_action(Matrix matrix, Py_ssize_t first, Py_ssize_t last, Matrix factor,
-                         Matrix out):
-    """Add to out what rows [first, last) of the upper triangle of a symmetric matrix give of C F.
-
-    factor and out (p, gram_width) row-major in the working dtype.
-    """
-    cdef const fd_kernels *kernel = kernels_of(factor)
-    cdef Memory work = Memory(kernel.symmetric_work())
-    with nogil:
-        kernel.symmetric_apply(&matrix.x, first, last, factor.x.data, <void *>out.x.data,
-                               work.data)
 
 
 def peak_flops(Py_ssize_t itemsize, Py_ssize_t iterations):

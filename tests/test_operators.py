@@ -171,9 +171,9 @@ def test_multiply_symmetric_reads_little_below_the_diagonal(rng, floating, order
 
 
 def test_multiply_symmetric_layouts_and_threads(rng, layout, stored):
-    C = rng.standard_normal((200, 200))
+    C = rng.standard_normal((1801, 1801))  # three parts, an odd number of rows
     C += C.T
-    V = rng.standard_normal((200, 8))
+    V = rng.standard_normal((1801, 11))
     one = multiply_symmetric(C, V)
     given = stored(C, layout)
     given = given if given.dtype.isnative else given.astype(float)  # as eigsh does

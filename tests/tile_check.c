@@ -133,9 +133,11 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
     double *shift = room(d * 8), *offset = room(q * 8), *errors = room(n * 8);
     double *taken = room(columns * 8), *sums = room(columns * 8);
     void *b = room(d * q * size), *back = room(q * d * size), *out = room(n * q * size);
-    void *v = room(d * columns * size), *y = room(d * columns * size);
-    void *y_apart = room(d * columns * size), *once = room(d * wide * size);
-    void *twice = room(d * wide * size);
+    const ptrdiff_t stacked = (d + d % 2) * columns * size;
+    void *given = room(d * columns * size), *v = room(stacked), *y = room(stacked);
+    void *y_apart = room(stacked), *plain = room(d * columns * size);
+    void *once = room(d * wide * size), *twice = room(d * wide * size);
+    const fd_matrix factor = {given, d, columns, columns * size, size, x->dtype};
     void *work = room(kernel->rows_work(d, q) + kernel->errors_work(d, q) +
                       kernel->gram_work(d));
     long double *z = room(q * (ptrdiff_t)sizeof *z), *t = room(n * columns * (ptrdiff_t)sizeof *t);
@@ -146,14 +148,16 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
     for (ptrdiff_t j = 0; j < d * q; j++)
         put(b, j, single, draw()), put(back, j, single, draw() / (double)q);
     for (ptrdiff_t j = 0; j < d * columns; j++)
-        put(v, j, single, draw());
+        put(given, j, single, draw());
     if (!kernel->rows_product(x, 0, n, shift, b, q, offset, out, work) && failures++ < 20)
         printf("%s: finite rows were said not to be\n", tile->name);
     kernel->row_errors(x, 0, n, shift, b, back, q, errors, work);
+    kernel->gram_stack(&factor, v);
     kernel->gram_apply(x, 0, n, shift, NULL, v, y, strips, sums, work);
     kernel->gram_offset(shift, d, v, strips, taken);
     kernel->gram_apply(x, 0, n, shift, taken, v, y_apart, strips, sums, work);
     kernel->gram_add(y_apart, d, wide, shift, sums, 1, once, wide * size);
+    kernel->gram_add(y, d, columns, NULL, NULL, 1, plain, columns * size);
     kernel->gram_add(y, d, wide, NULL, NULL, 1, twice, wide * size);
     kernel->gram_add(y_apart, d, wide, shift, sums, 0, twice, wide * size);
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -179,17 +183,17 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
             for (ptrdiff_t j = 0; j < d; j++)
                 t[i * columns + c] +=
                     (get(x->data, i * d + j, single) - (long double)shift[j]) *
-                    get(v, (c / w * d + j) * w + c % w, single);
+                    get(given, j * columns + c, single);
         }
     }
     for (ptrdiff_t j = 0; j < d; j++)
         for (ptrdiff_t c = 0; c < columns; c++) {
-            const ptrdiff_t at = (c / w * d + j) * w + c % w;
             long double wanted = 0;
             for (ptrdiff_t i = 0; i < n; i++)
                 wanted += (get(x->data, i * d + j, single) - (long double)shift[j]) *
                           t[i * columns + c];
-            expect(tile->name, "gram", single, get(y, at, single), wanted, 4 * d * n);
+            expect(tile->name, "gram", single, get(plain, j * columns + c, single), wanted,
+                   4 * d * n);
             if (c == wide)
                 continue;
             expect(tile->name, "gram, apart", single, get(once, j * wide + c, single), wanted,
@@ -197,8 +201,8 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
             expect(tile->name, "gram, twice", single, get(twice, j * wide + c, single),
                    2 * wanted, 20 * d * n);
         }
-    free(shift), free(offset), free(errors), free(b), free(back), free(out), free(v);
-    free(y), free(y_apart), free(once), free(twice), free(taken), free(sums), free(work);
+    free(shift), free(offset), free(errors), free(b), free(back), free(out), free(given), free(v);
+    free(y), free(y_apart), free(plain), free(once), free(twice), free(taken), free(sums), free(work);
     free(z), free(t);
 }
 

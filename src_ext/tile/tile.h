@@ -76,7 +76,12 @@ typedef struct {
     ptrdiff_t (*rows_work)(ptrdiff_t depth, ptrdiff_t q);
     ptrdiff_t (*errors_work)(ptrdiff_t cols, ptrdiff_t k);
 
-    /* y += A'(A v) with A = rows [first, last) of x - shift; v and y (strips, x.cols, gram_width).
+    /* Put V (rows, q), whose columns lie together, into strips of gram_width columns one after the
+       other, each of an even number of rows of 64 bytes: the form in which all that follow take v
+       and y; only they know the order in a strip. */
+    void (*gram_stack)(const fd_matrix *v, void *to);
+
+    /* y += A'(A v) with A = rows [first, last) of x - shift; v and y of x.cols rows.
        Rows are read, and copied if they must be, once for all strips. With the `offset` of
        gram_offset the shift comes off the products A v instead of the rows, their column sums are
        added to `sums` (strips, gram_width), and gram_add does the rest: faster, and as many digits
@@ -95,7 +100,7 @@ typedef struct {
                      const double *sums, int first, char *out, ptrdiff_t row_step);
 
     /* y += U v + (U - D)' v with U the rows [first, last) of the upper triangle of a symmetric x,
-       from its diagonal D on; v and y (x.cols, gram_width). */
+       from its diagonal D on; one strip each. `first` is even, and `last` unless it is the end. */
     void (*symmetric_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const void *v,
                             void *y, void *work);
     ptrdiff_t (*symmetric_work)(void);

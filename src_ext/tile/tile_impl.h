@@ -172,6 +172,7 @@ typedef __m128i fd_part;
 #include "tile_pack.h"
 #include "tile_scatter.h"
 #include "tile_rows.h"
+#include "tile_gram.h"
 #include "tile_columns.h"
 #include "tile_end.h"
 
@@ -184,6 +185,7 @@ typedef __m128i fd_part;
 #include "tile_pack.h"
 #include "tile_scatter.h"
 #include "tile_rows.h"
+#include "tile_gram.h"
 #include "tile_end.h"
 
 #undef FD_STRIPS
@@ -228,11 +230,11 @@ static double read_words(const uint64_t *words, ptrdiff_t count)
 
 #define FD_KERNELS(t, w)                                                                          \
     {.width = w, .gram_width = 64 / (FD_BYTES / (w)), .panel_bytes = panel_bytes_##t,             \
-     .pack = pack_##t, .recentre = recentre_##t, .multiply = multiply_##t,                         \
-     .rows_product = rows_product_##t, .row_errors = row_errors_##t, .rows_work = rows_work_##t,    \
-     .errors_work = errors_work_##t, .gram_apply = gram_apply_##t, .gram_work = gram_work_##t,      \
-     .gram_offset = gram_offset_##t, .gram_add = gram_add_##t,                                     \
-     .symmetric_apply = symmetric_apply_##t, .symmetric_work = symmetric_work_##t,               \
+     .pack = pack_##t, .recentre = recentre_##t, .multiply = multiply_##t,                        \
+     .rows_product = rows_product_##t, .row_errors = row_errors_##t, .rows_work = rows_work_##t,  \
+     .errors_work = errors_work_##t, .gram_stack = gram_stack_##t, .gram_apply = gram_apply_##t,  \
+     .gram_work = gram_work_##t, .gram_offset = gram_offset_##t, .gram_add = gram_add_##t,        \
+     .symmetric_apply = symmetric_apply_##t, .symmetric_work = symmetric_work_##t,                \
      .peak = peak_##t}
 
 #define FD_STRING_(x) #x
