@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastdr._dense import Matrix, centre_classes
+from fastdr._dense import PANEL, Matrix, centre_classes
 from fastdr.mapped import read
-from fastdr.scatter import PANEL, ScatterSum
+from fastdr.scatter import ScatterSum
 from fastdr.sources import Piece, Rows, Source
 from fastdr.statistics import FEW_ROWS, Precision
 from fastdr.threads import calm_blas, ordered_map

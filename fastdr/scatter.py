@@ -14,11 +14,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from fastdr._dense import (
     GROUPS,
-    STEP_ROWS,
+    PANEL,
     Expansion,
     Scatter,
     ScatterGroups,
     SharedScatter,
+    step_rows,
     storage_size,
     strip_width,
     triangle_size,
@@ -28,20 +29,19 @@ from fastdr.sources import Rows
 from fastdr.threads import get_num_threads, helped, ordered_map, together
 from fastdr.validation import AnyArray, FloatArray
 
-PANEL = 256
 SHARED_FEATURES = 512
 _GROUP_WORK = 1 << 24
 _ROOM = 20  # groups may take this part of the memory of the rows
 SINGLE_RTOL = 1e-5  # wanted relative accuracy of a variance of float32 data
-_KEPT_STRIPS, _PASSING_STRIPS = 16, 48  # with float64: 128 by 384 columns of AVX-512
+_KEPT_STRIPS, _PASSING_STRIPS = 16, 48  # 128 by 384 columns of AVX-512
 _RUN = 1 << 37  # multiplications between two looks for Ctrl-C
 
 
 def single_error(summed: int) -> float:
     """Error of a scatter summed from `summed` rows in float32 panels, relative to its trace.
 
-    Each panel of 256 is off by up to 1e-6, either way, so the errors of many average out: measured
-    2e-7 for 20 panels, 3e-8 for 800.
+    Each float32 sum of up to 256 rows is off by up to 1e-6, either way, so the errors of many
+    average out: measured 2e-7 for 20 of them, 3e-8 for 800.
     """
     return 1e-6 / math.sqrt(max(1.0, summed / 256))
 
@@ -126,7 +126,7 @@ class ScatterSum:
             size = triangle_size(self.features, self.itemsize)
             scatter = self._scatter(np.zeros(size)) if index else self._total
             finite = True
-            for matrix, start, first, last in rows.pieces(edges[index], edges[index + 1]):
+            for matrix, start, first, last in rows.pieces(edges[index], edges[index + 1], PANEL):
                 finite &= scatter.add_rows(matrix, first, last, _part(weight, start, rows),
                                            _part(root, start, rows))
             return scatter, finite
@@ -142,7 +142,8 @@ class ScatterSum:
             parts = _parts(-(-self.features // strip_width(self.itemsize)))
             self._shared = SharedScatter(self._total, parts)
         shared, finite = self._shared, True
-        size = STEP_ROWS * max(1, rows.in_memory * _RUN // (STEP_ROWS * self.features ** 2))
+        step = step_rows(self.itemsize)
+        size = step * max(1, rows.in_memory * _RUN // (step * self.features ** 2))
         pieces = (piece for first in range(0, rows.count, size)
                   for piece in rows.pieces(first, min(first + size, rows.count), size))
 

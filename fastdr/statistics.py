@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastdr._dense import add_column_sums
-from fastdr.scatter import PANEL, ScatterSum, middle
+from fastdr._dense import PANEL, add_column_sums
+from fastdr.scatter import ScatterSum, middle
 from fastdr.sources import ArraySource, Rows, Source
 from fastdr.threads import ordered_map
 from fastdr.validation import (
@@ -136,7 +136,7 @@ class Moments(Weighted):
         Reads `X` once, O(n d²), without a copy. The rows are summed about a point near the first
         ones and about each panel's own mean where that is far away, so an offset of the data
         costs no digits (Chan, Golub & LeVeque 1983). float32 and float16 data are multiplied in
-        float32 within 256 rows and added in float64 (relative to the trace about 1e-8), or in
+        float32 within 192 rows and added in float64 (relative to the trace about 1e-8), or in
         float64 throughout with ``precision="double"``; 8-bit integers are summed exactly.
         Rows of weight 0 are absent. The sums serve weights that are frequencies and such that are
         reliabilities: only the `divisor` of a covariance differs.

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastdr._dense import Matrix, centre_classes
+from fastdr._dense import PANEL, Matrix, centre_classes
 from fastdr.centring import piece
 from fastdr.class_statistics import ClassMoments, Codes, class_columns, labelled_blocks
 from fastdr.mapped import read
-from fastdr.scatter import PANEL, ScatterSum
+from fastdr.scatter import ScatterSum
 from fastdr.sources import Piece, Rows, Source, gathered
 from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, raise_not_finite
 

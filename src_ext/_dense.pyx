@@ -34,7 +34,7 @@ cdef extern from "tile.h" nogil:
     ptrdiff_t fd_triangle_offset(ptrdiff_t strip, ptrdiff_t strips, ptrdiff_t width)
 
     ctypedef struct fd_kernels:
-        ptrdiff_t width, gram_width
+        ptrdiff_t width, gram_width, panel_rows
         ptrdiff_t panel_bytes(ptrdiff_t) noexcept nogil
         void pack(const fd_matrix *, ptrdiff_t, ptrdiff_t, const fd_affine *, void *, double *,
                   double *) noexcept nogil
@@ -86,8 +86,8 @@ cdef enum:
     MOST_GROUPS = 16
     APART = 1 << 16
 
-STEP_ROWS = STEP_PANELS * FD_PANEL
 GROUPS = MOST_GROUPS
+PANEL = 2 * FD_PANEL  # rows of whole panels in any arithmetic
 
 
 cdef const fd_tile *tiles[3]
@@ -221,7 +221,7 @@ cdef class Chunks(Work):
 
 
 cdef struct Panel:
-    # Up to FD_PANEL packed rows, with their weight, column sums and squares.
+    # Packed rows, with their weight, column sums and squares.
     void *packed
     double *sums
     double *squares
@@ -357,12 +357,12 @@ cdef class Scatter:
         cdef Py_ssize_t start = first, stop
         cdef bint finite = True
         while start < last:
-            stop = min(start + FD_PANEL, last)
+            stop = min(start + self.kernel.panel_rows, last)
             finite &= self.pack_panel(x, start, stop, weight, root, &panel)
             self.settle(&panel)
             self.kernel.multiply(panel.packed, panel.rows, self.features, 0, self.strips, 0,
                                  self.strips, self.triangle, x.data + stop * x.row_step,
-                                 min(FD_PANEL, last - stop) * row_bytes(x))
+                                 min(self.kernel.panel_rows, last - stop) * row_bytes(x))
             start = stop
         return finite
 
@@ -525,11 +525,11 @@ cdef class SharedScatter(Work):
     the last phase but one, so that nobody waits where one phase ends and the next begins.
 
     Parameters: the Scatter; parts of its triangle (n, 4): row strips [j0, j1), column strips
-    [i0, i1). A step is STEP_ROWS rows.
+    [i0, i1). A step is step_rows(itemsize) rows.
     """
 
     cdef Scatter total
-    cdef Py_ssize_t each, steps
+    cdef Py_ssize_t each, steps, height
     cdef const Py_ssize_t[:, ::1] parts
     cdef Memory memory, counts
     cdef Panel[3 * STEP_PANELS] panels
@@ -556,7 +556,8 @@ cdef class SharedScatter(Work):
         """Prepare to add rows [first, last); then let `work` be called."""
         self.rows, self.first, self.last = rows, first, last
         self.weight, self.root = weight, root
-        self.steps = (last - first + STEP_PANELS * FD_PANEL - 1) // (STEP_PANELS * FD_PANEL)
+        self.height = self.total.kernel.panel_rows
+        self.steps = (last - first + STEP_PANELS * self.height - 1) // (STEP_PANELS * self.height)
         self.counts = Memory((self.steps + 1) * sizeof(int64_t))
         self.done = <int64_t *>self.counts.data
         memset(self.done, 0, (self.steps + 1) * sizeof(int64_t))
@@ -588,7 +589,7 @@ cdef class SharedScatter(Work):
 
     cdef Py_ssize_t row(self, Py_ssize_t step, Py_ssize_t panel) noexcept nogil:
         """First row of a panel, or the end."""
-        return min(self.first + (step * STEP_PANELS + panel) * FD_PANEL, self.last)
+        return min(self.first + (step * STEP_PANELS + panel) * self.height, self.last)
 
     cdef Panel *panel(self, Py_ssize_t step, Py_ssize_t index) noexcept nogil:
         return &self.panels[step % 3 * STEP_PANELS + index]
@@ -689,6 +690,11 @@ def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double
     """
     with nogil:
         tile.column_sums(&rows.x, first, last, &shift[0], optional(root), &sums[0], &squares[0])
+
+
+def step_rows(Py_ssize_t itemsize):
+    """Rows of a step of SharedScatter."""
+    return STEP_PANELS * kernels(itemsize).panel_rows
 
 
 def strip_width(Py_ssize_t itemsize):

@@ -4,6 +4,7 @@
 #define FASTDR_SCRATCH_H
 
 #include <stdlib.h>
+#include <string.h>
 
 #ifdef __linux__
 #include <sys/mman.h>
@@ -15,11 +16,12 @@
 #include "calls.h"
 
 #define FD_PAGE ((size_t)1 << 21)
-#define FD_KEPT 8                /* blocks kept at most */
-#define FD_LARGEST (2 * FD_PAGE) /* of those */
+#define FD_KEPT 8              /* blocks kept at most, */
+#define FD_MOST (16 * FD_PAGE) /* so large together */
 
 static struct {
     int64_t lock;
+    size_t total;
     void *at[FD_KEPT];
     size_t size[FD_KEPT];
 } fd_kept;
@@ -28,11 +30,12 @@ static struct {
 static void *fd_take_block(size_t size)
 {
     void *found = NULL;
-    if (size <= FD_LARGEST && fd_try_lock(&fd_kept.lock)) {
+    if (size <= FD_MOST && fd_try_lock(&fd_kept.lock)) {
         for (int i = 0; i < FD_KEPT && !found; i++)
             if (fd_kept.at[i] && fd_kept.size[i] == size) {
                 found = fd_kept.at[i];
                 fd_kept.at[i] = NULL;
+                fd_kept.total -= size;
             }
         fd_unlock(&fd_kept.lock);
     }
@@ -50,22 +53,37 @@ static void *fd_take_block(size_t size)
 #endif
 }
 
-static void fd_return_block(void *block, size_t size)
+static void fd_free_block(void *block)
 {
-    if (size <= FD_LARGEST && fd_try_lock(&fd_kept.lock)) {
-        for (int i = 0; i < FD_KEPT && block; i++)
-            if (!fd_kept.at[i]) {
-                fd_kept.at[i] = block;
-                fd_kept.size[i] = size;
-                block = NULL;
-            }
-        fd_unlock(&fd_kept.lock);
-    }
 #ifdef _MSC_VER
     _aligned_free(block);
 #else
     free(block);
 #endif
+}
+
+/* Keep a block; where there is no room for it, those kept make way. */
+static void fd_return_block(void *block, size_t size)
+{
+    void *gone[FD_KEPT] = {block};
+    if (size <= FD_MOST && fd_try_lock(&fd_kept.lock)) {
+        int slot = 0;
+        while (slot < FD_KEPT && fd_kept.at[slot])
+            slot++;
+        gone[0] = NULL;
+        if (slot == FD_KEPT || fd_kept.total + size > FD_MOST) {
+            memcpy(gone, fd_kept.at, sizeof gone);
+            memset(fd_kept.at, 0, sizeof gone);
+            fd_kept.total = 0;
+            slot = 0;
+        }
+        fd_kept.at[slot] = block;
+        fd_kept.size[slot] = size;
+        fd_kept.total += size;
+        fd_unlock(&fd_kept.lock);
+    }
+    for (int i = 0; i < FD_KEPT; i++)
+        fd_free_block(gone[i]);
 }
 
 #endif

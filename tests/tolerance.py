@@ -5,7 +5,7 @@ Notation: ``eps`` is the spacing of the dtype at 1 (twice the unit roundoff); ``
 
 import numpy as np
 
-PANEL = 256  # rows that one accumulator may sum before its result joins a float64 total
+PANEL = 192  # rows that one accumulator may sum before its result joins a float64 total
 
 
 def rounding(dtype, n_terms, scale, safety=16):

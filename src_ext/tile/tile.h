@@ -17,8 +17,8 @@ enum { FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_
 #define FD_PREFETCH(address) ((void)0)
 #endif
 
-/* Rows of one panel: 256 keep three strips of float64 within 24 KB of L1. Even. */
-#define FD_PANEL 256
+/* Vectors of a strip in one panel: with 192 four strips fill the 48 KB of L1. */
+#define FD_PANEL 192
 
 /* A strided matrix of any supported dtype; steps in bytes, possibly zero or negative. */
 typedef struct {
@@ -43,6 +43,7 @@ static inline ptrdiff_t fd_triangle_offset(ptrdiff_t strip, ptrdiff_t strips, pt
 
 typedef struct {
     ptrdiff_t width;      /* columns of a strip */
+    ptrdiff_t panel_rows; /* rows of a panel at most: even */
     ptrdiff_t gram_width; /* columns of V in one strip of gram_apply: 64 bytes */
 
     /* Bytes of scratch for a packed panel of so many columns. */

@@ -2,6 +2,7 @@
 
 /* Columns of a piece, whose sums stay in L1, and rows that are converted at a time. */
 #define FD_PIECE 512
+#define FD_SUMMED 256 /* rows whose sums meet before they join the others */
 #define FD_FEW ((ptrdiff_t)16)
 
 /* sums += f² (a - shift), squares += f² (a - shift)² for four rows a of a piece. */
@@ -19,7 +20,7 @@ FD_INLINE void FD_T(sum_rows)(const T *restrict a, ptrdiff_t lda, ptrdiff_t cols
     }
 }
 
-/* The same for up to FD_PANEL rows of x, four at a time, zeros of no weight behind them. */
+/* The same for up to FD_SUMMED rows of x, four at a time, zeros of no weight behind them. */
 static void FD_T(sum_piece)(const fd_matrix *x, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t col,
                             ptrdiff_t cols, const double *shift, const double *root, T *sums,
                             T *squares)
@@ -49,11 +50,11 @@ static void FD_T(column_sums)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
                               const double *shift, const double *root, double *sums,
                               double *squares)
 {
-    for (ptrdiff_t start = first; start < last; start += FD_PANEL)
+    for (ptrdiff_t start = first; start < last; start += FD_SUMMED)
         for (ptrdiff_t j = 0; j < x->cols; j += FD_PIECE) {
             const ptrdiff_t cols = FD_MIN(FD_PIECE, x->cols - j);
             T panel[2][FD_PIECE] = {{0}};
-            FD_T(sum_piece)(x, start, FD_MIN(FD_PANEL, last - start), j, cols, shift + j, root,
+            FD_T(sum_piece)(x, start, FD_MIN(FD_SUMMED, last - start), j, cols, shift + j, root,
                             panel[0], panel[1]);
             for (ptrdiff_t i = 0; i < cols; i++) {
                 sums[j + i] += panel[0][i];
@@ -62,5 +63,6 @@ static void FD_T(column_sums)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
         }
 }
 
+#undef FD_SUMMED
 #undef FD_PIECE
 #undef FD_FEW

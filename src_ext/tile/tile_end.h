@@ -4,6 +4,8 @@
 #undef FD_T
 #undef FD_W
 #undef FD_DEEP
+#undef FD_LANES
+#undef FD_C
 #undef FD_STEP
 #undef FD_KEEP
 #undef vec

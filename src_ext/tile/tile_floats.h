@@ -11,13 +11,66 @@ FD_INLINE vec FD_T(fma)(vec a, vec b, vec c)
 }
 #endif
 
-/* Sums of one strip, in float64 whatever T is: Σ f²(x - shift) and Σ f²(x - shift)². */
+/* A vector of sums in float64, those of FD_LANES rows together. */
+FD_INLINE fd_wide FD_T(widened)(vec sums, int part)
+{
+    (void)part;
+#if FD_LANES == 1
+    _Alignas(64) T values[FD_BYTES / sizeof(T)];
+    FD_T(store)(values, sums);
+    return fd_load_wide(values);
+#elif defined(__AVX512F__) && FD_BYTES == 64
+    __m512i bits = _mm512_castps_si512((__m512)sums);
+    __m256i even = _mm512_cvtepi64_epi32(bits);
+    __m256i odd = _mm512_cvtepi64_epi32(_mm512_srli_epi64(bits, 32));
+    return (fd_wide)_mm512_add_pd(_mm512_cvtps_pd(_mm256_castsi256_ps(even)),
+                                  _mm512_cvtps_pd(_mm256_castsi256_ps(odd)));
+#elif defined(__AVX__) && FD_BYTES == 32
+    __m128 low = _mm256_castps256_ps128((__m256)sums);
+    __m128 high = _mm256_extractf128_ps((__m256)sums, 1);
+    return (fd_wide)_mm256_add_pd(_mm256_cvtps_pd(_mm_shuffle_ps(low, high, 0x88)),
+                                  _mm256_cvtps_pd(_mm_shuffle_ps(low, high, 0xdd)));
+#else
+    _Alignas(64) T values[FD_BYTES / sizeof(T)];
+    _Alignas(64) double both[FD_BYTES / sizeof(double)];
+    FD_T(store)(values, sums);
+    for (ptrdiff_t j = 0; j < FD_D; j++)
+        both[j] = (double)values[2 * j] + values[2 * j + 1];
+    return fd_load_wide(both);
+#endif
+}
+
+#if FD_LANES == 2
+/* Two rows element by element next to each other: a vector for each strip. */
+FD_INLINE void FD_T(interleave)(const T *even, const T *odd, T *left, T *right)
+{
+#if defined(__AVX512F__) && FD_BYTES == 64
+    const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    __m512 a = _mm512_load_ps(even), b = _mm512_load_ps(odd);
+    _mm512_store_ps(left, _mm512_permutex2var_ps(a, order, b));
+    _mm512_store_ps(right, _mm512_permutex2var_ps(
+        a, _mm512_add_epi32(order, _mm512_set1_epi32(8)), b));
+#elif defined(__AVX__) && FD_BYTES == 32
+    __m256 a = _mm256_load_ps(even), b = _mm256_load_ps(odd);
+    __m256 low = _mm256_unpacklo_ps(a, b), high = _mm256_unpackhi_ps(a, b);
+    _mm256_store_ps(left, _mm256_permute2f128_ps(low, high, 0x20));
+    _mm256_store_ps(right, _mm256_permute2f128_ps(low, high, 0x31));
+#else
+    for (ptrdiff_t j = 0; j < FD_C; j++) {
+        left[2 * j] = even[j], left[2 * j + 1] = odd[j];
+        right[2 * j] = even[FD_C + j], right[2 * j + 1] = odd[FD_C + j];
+    }
+#endif
+}
+#endif
+
+/* Sums of a vector of columns, in float64 whatever T is: Σ f²(x - shift) and Σ f²(x - shift)². */
 typedef struct {
     fd_wide sum[sizeof(double) / sizeof(T)], square[sizeof(double) / sizeof(T)];
 } FD_T(fd_sums);
 
-/* Pack one row of a strip, of which `count` columns exist, and add it to the sums; plain = shift by
-   column only. */
+/* Put a vector of a row, of which `count` columns exist, in `to` and add it to the sums; plain =
+   shift by column only. */
 FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec high, vec low,
                               const fd_wide *shift, const double *row_shift,
                               const double *factor, T *to, FD_T(fd_sums) *sums)
@@ -54,7 +107,7 @@ FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec hig
     }
 }
 
-/* Pack `rows` rows of one strip, summed in FD_CHAINS parts to keep the adders busy. */
+/* Pack `rows` rows of a vector of columns, summed in FD_CHAINS parts to keep the adders busy. */
 FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdiff_t ld,
                                 ptrdiff_t rows, const T *high, const T *low,
                                 const fd_affine *affine, ptrdiff_t first, T *to, double *sums,
@@ -74,19 +127,39 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
             chain[c].sum[v] = chain[c].square[v] = fd_splat_wide(0);
     }
     ptrdiff_t i = 0;
-#define FD_PACK_ROW(i, sums)                                                                       \
+#define FD_PACK_ROW(i, to, sums)                                                                   \
     FD_T(pack_row)(plain, count, from + (i) * ld, h, l, shift,                                     \
-                   row_shift ? row_shift + (i) : NULL, factor ? factor + (i) : NULL,               \
-                   to + (i) * FD_W, sums)
+                   row_shift ? row_shift + (i) : NULL, factor ? factor + (i) : NULL, to, sums)
+#if FD_LANES == 1
     for (; i + FD_CHAINS <= rows; i += FD_CHAINS)
         FD_UNROLL
         for (int c = 0; c < FD_CHAINS; c++)
-            FD_PACK_ROW(i + c, chain + c);
+            FD_PACK_ROW(i + c, to + (i + c) * FD_W, chain + c);
     for (; i < rows; i++)
-        FD_PACK_ROW(i, chain);
+        FD_PACK_ROW(i, to + i * FD_W, chain);
+#else
+    _Alignas(64) T pair[2][FD_BYTES / sizeof(T)];
+    for (; i + FD_CHAINS <= rows; i += FD_CHAINS)
+        FD_UNROLL
+        for (int c = 0; c < FD_CHAINS; c += 2, to += FD_W) {
+            FD_PACK_ROW(i + c, pair[0], chain + c);
+            FD_PACK_ROW(i + c + 1, pair[1], chain + c + 1);
+            FD_T(interleave)(pair[0], pair[1], to, to + FD_STEP);
+        }
+    for (; i < rows; i += 2, to += FD_W) { /* a last row without a partner is paired with zeros */
+        FD_PACK_ROW(i, pair[0], chain);
+        if (i + 1 < rows)
+            FD_PACK_ROW(i + 1, pair[1], chain + 1);
+        else
+            FD_T(store)(pair[1], FD_T(splat)(0));
+        FD_T(interleave)(pair[0], pair[1], to, to + FD_STEP);
+    }
+#endif
 #undef FD_PACK_ROW
     FD_UNROLL
     for (int v = 0; v < PARTS; v++) {
+        if (v * FD_D >= count)
+            break;
         fd_wide sum = fd_load_wide(sums + v * FD_D), square = fd_load_wide(squares + v * FD_D);
         FD_UNROLL
         for (int c = 0; c < FD_CHAINS; c++) {
@@ -106,9 +179,9 @@ FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff
 {
     for (ptrdiff_t c = col; c < col + cols; c += FD_W, from += FD_W) {
         const ptrdiff_t count = col + cols - c;
-        T *to = packed + c / FD_W * FD_STEP + (row - first) * FD_W;
+        T *to = packed + c / FD_C * FD_STEP + (row - first) / FD_DEEP * FD_W;
 #define FD_PACK(plain, count)                                                                      \
-    FD_T(pack_strip)(plain, count, from, ld, rows, high + c, low + c, affine, row, to, sums + c,    \
+    FD_T(pack_strip)(plain, count, from, ld, rows, high + c, low + c, affine, row, to, sums + c,   \
                      squares + c)
         if (plain && count >= FD_W)
             FD_PACK(1, FD_W);
@@ -124,14 +197,17 @@ static void FD_T(recentre)(void *packed_, ptrdiff_t rows, ptrdiff_t cols, const 
                            const double *row_factor)
 {
     T *packed = packed_;
-    for (ptrdiff_t col = 0; col < cols; col += FD_W) {
+    for (ptrdiff_t col = 0; col < cols; col += FD_C) {
         _Alignas(64) T mean[FD_BYTES / sizeof(T)];
         for (ptrdiff_t j = 0; j < FD_W; j++)
-            mean[j] = (T)means[col + j];
+            mean[j] = (T)means[col + j / FD_LANES];
         vec m = FD_T(load)(mean), zero = FD_T(splat)(0);
-        T *z = packed + col / FD_W * FD_STEP;
-        for (ptrdiff_t i = 0; i < rows; i++, z += FD_W) {
-            vec step = row_factor ? FD_T(fma)(m, FD_T(splat)((T)row_factor[i]), zero) : m;
+        T *z = packed + col / FD_C * FD_STEP;
+        for (ptrdiff_t i = 0; i < rows; i += FD_DEEP, z += FD_W) {
+            T factor[FD_LANES];
+            for (int l = 0; l < FD_LANES; l++)
+                factor[l] = i + l >= rows ? 0 : row_factor ? (T)row_factor[i + l] : 1;
+            vec step = FD_T(fma)(m, FD_T(repeat)(factor, FD_LANES), zero);
             FD_T(store)(z, FD_T(sub)(FD_T(load)(z), step));
         }
     }

@@ -1,7 +1,7 @@
 /* Typed part 6: A'(A V) and C V for narrow V and symmetric C, in registers on both sides. */
 
-/* V and Y lie in strips of 64 bytes a row. FD_ABREAST columns of A are taken at a time, so that each
-   load from A serves two vectors: as many rows of a strip lie element by element next to each
+/* V and Y lie in strips of 64 bytes a row. FD_ABREAST columns of A are taken at a time, so that
+   each load from A serves two vectors: as many rows of a strip lie element by element next to each
    other, the last ones with zeros. */
 #define FD_ABREAST (FD_BYTES / 32)
 #define FD_GW ((ptrdiff_t)(64 / sizeof(T)))
@@ -111,28 +111,12 @@ FD_INLINE FD_T(fd_group) FD_T(group)(const T *a, ptrdiff_t lda)
     return rows;
 }
 
-/* FD_ABREAST elements from p, as often as a vector holds them; the first alone if no other is there:
-   it meets the zeros of v, and what it adds to y is not read. */
-FD_INLINE vec FD_T(abreast)(const T *p, int lone)
-{
-    if (lone || FD_ABREAST == 1)
-        return FD_T(splat)(*p);
-#if defined(__AVX512F__) && FD_BYTES == 64
-    if (sizeof(T) == 4)
-        return (vec)_mm512_castpd_ps(_mm512_set1_pd(*(const double FD_LOOSE *)p));
-    return (vec)_mm512_broadcast_f64x2(_mm_loadu_pd((const double *)p));
-#else
-    _Alignas(64) T values[FD_BYTES / sizeof(T)];
-    for (ptrdiff_t j = 0; j < FD_W; j++)
-        values[j] = p[j % FD_ABREAST];
-    return FD_T(load)(values);
-#endif
-}
-
+/* Columns j to j + FD_ABREAST of a row; the first alone if there is no other: it meets the zeros
+   of v, and what it adds to y is not read. */
 FD_INLINE vec FD_T(reach)(const FD_T(fd_group) *rows, int r, int j, int lone)
 {
     const char *at = rows->at[r / FD_REACH] + r % FD_REACH * rows->step;
-    return FD_T(abreast)((const T *)at + j, lone);
+    return FD_T(repeat)((const T *)at + j, lone ? 1 : FD_ABREAST);
 }
 
 FD_INLINE void FD_T(go_on)(FD_T(fd_group) *rows, int cols)
@@ -241,8 +225,9 @@ FD_INLINE void FD_T(gram_backward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t
         FD_T(backward_columns)(1, &rows, t, y);
 }
 
-/* y += A'(A v) for a block of `rows` rows in memory, padded to whole groups, and one strip. What the
-   shift makes of v, `offset`, comes off the products, whose sums are added to `sums`, unless NULL. */
+/* y += A'(A v) for a block of `rows` rows in memory, padded to whole groups, and one strip. What
+   the shift makes of v, `offset`, comes off the products, whose sums are added to `sums`, unless
+   NULL. */
 static void FD_T(gram_block)(const T *a, ptrdiff_t lda, ptrdiff_t rows, ptrdiff_t cols,
                              const T *v, T *y, T *t, const double *offset, double *sums,
                              fd_ahead *ahead)
@@ -286,7 +271,8 @@ static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
         }
         for (ptrdiff_t s = 0; s < strips; s++)
             FD_T(gram_block)(a, lda, rows, cols, v + s * FD_STRIP(cols),
-                             y + s * FD_STRIP(cols), t, offset ? offset + s * FD_GW : NULL, sums + s * FD_GW, &ahead);
+                             y + s * FD_STRIP(cols), t, offset ? offset + s * FD_GW : NULL,
+                             sums + s * FD_GW, &ahead);
     }
 }
 

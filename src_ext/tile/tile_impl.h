@@ -94,6 +94,8 @@ FD_INLINE float fd_half(uint16_t bits)
 #define FD_D ((ptrdiff_t)(FD_BYTES / sizeof(double)))
 #ifdef FD_VECTORS
 typedef double fd_wide __attribute__((vector_size(FD_BYTES), aligned(8), may_alias));
+typedef int64_t fd_word FD_LOOSE;
+typedef int64_t fd_words __attribute__((vector_size(FD_BYTES), may_alias));
 typedef float fd_narrow __attribute__((vector_size(FD_BYTES / 2), aligned(4), may_alias));
 typedef int32_t fd_whole __attribute__((vector_size(FD_BYTES / 2), aligned(4), may_alias));
 FD_INLINE fd_wide fd_load_wide(const double *p) { return *(const fd_wide *)p; }
@@ -165,6 +167,7 @@ typedef __m128i fd_part;
 
 #define T double
 #define FD_DEEP 1
+#define FD_LANES 1
 #define FD_NATIVE FD_F8
 #define FD_T(name) FD_PASTE(name, f8)
 #include "tile_vec.h"
@@ -177,7 +180,8 @@ typedef __m128i fd_part;
 #include "tile_end.h"
 
 #define T float
-#define FD_DEEP 1
+#define FD_DEEP 2
+#define FD_LANES 2
 #define FD_NATIVE FD_F4
 #define FD_T(name) FD_PASTE(name, f4)
 #include "tile_vec.h"
@@ -192,6 +196,7 @@ typedef __m128i fd_part;
 #define FD_STRIPS FD_PAIR_STRIPS
 #define T int32_t
 #define FD_DEEP 2
+#define FD_LANES 1
 #define FD_NATIVE FD_I4
 #define FD_T(name) FD_PASTE(name, i2)
 #include "tile_vec.h"
@@ -228,12 +233,13 @@ static double read_words(const uint64_t *words, ptrdiff_t count)
     return (double)total[0];
 }
 
-#define FD_KERNELS(t, w)                                                                          \
-    {.width = w, .gram_width = 64 / (FD_BYTES / (w)), .panel_bytes = panel_bytes_##t,             \
-     .pack = pack_##t, .recentre = recentre_##t, .multiply = multiply_##t,                        \
-     .rows_product = rows_product_##t, .row_errors = row_errors_##t, .rows_work = rows_work_##t,  \
-     .errors_work = errors_work_##t, .gram_stack = gram_stack_##t, .gram_apply = gram_apply_##t,  \
-     .gram_work = gram_work_##t, .gram_offset = gram_offset_##t, .gram_add = gram_add_##t,        \
+#define FD_KERNELS(t, size)                                                                       \
+    {.width = FD_BYTES / 8, .gram_width = 64 / (size), .panel_rows = FD_PANEL * 8 / (size),       \
+     .panel_bytes = panel_bytes_##t, .pack = pack_##t, .recentre = recentre_##t,                  \
+     .multiply = multiply_##t, .rows_product = rows_product_##t, .row_errors = row_errors_##t,    \
+     .rows_work = rows_work_##t, .errors_work = errors_work_##t,                                  \
+     .gram_stack = gram_stack_##t, .gram_apply = gram_apply_##t, .gram_work = gram_work_##t,      \
+     .gram_offset = gram_offset_##t, .gram_add = gram_add_##t,                                    \
      .symmetric_apply = symmetric_apply_##t, .symmetric_work = symmetric_work_##t,                \
      .peak = peak_##t}
 
@@ -242,10 +248,10 @@ static double read_words(const uint64_t *words, ptrdiff_t count)
 
 const fd_tile FD_JOIN(fd_tile, FD_ISA) = {
     .name = FD_STRING(FD_ISA),
-    .f8 = FD_KERNELS(f8, FD_BYTES / 8),
-    .f4 = FD_KERNELS(f4, FD_BYTES / 4),
-    .i2 = {.width = FD_BYTES / 4, .panel_bytes = panel_bytes_i2, .pack = pack_i2,
-           .multiply = multiply_i2},
+    .f8 = FD_KERNELS(f8, 8),
+    .f4 = FD_KERNELS(f4, 4),
+    .i2 = {.width = FD_BYTES / 4, .panel_rows = 2 * FD_PANEL, .panel_bytes = panel_bytes_i2,
+           .pack = pack_i2, .multiply = multiply_i2},
     .column_sums = column_sums_f8,
     .add_rank_one = add_rank_one,
     .read_words = read_words,

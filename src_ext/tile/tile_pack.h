@@ -3,15 +3,15 @@
 /* Bytes of a packed panel and of what packing it needs. */
 static ptrdiff_t FD_T(panel_bytes)(ptrdiff_t cols)
 {
-    const ptrdiff_t padded = FD_UP(cols, FD_W);
-    return (padded / FD_W * FD_STEP + 2 * padded) * (ptrdiff_t)sizeof(T);
+    const ptrdiff_t padded = FD_UP(cols, FD_W); /* whole vectors of every row */
+    return (padded / FD_C * FD_STEP + 2 * padded) * (ptrdiff_t)sizeof(T);
 }
 
 static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
                        const fd_affine *affine, void *packed_, double *sums, double *squares)
 {
     const ptrdiff_t cols = x->cols, padded = FD_UP(cols, FD_W);
-    T *packed = packed_, *high = packed + padded / FD_W * FD_STEP, *low = high + padded;
+    T *packed = packed_, *high = packed + padded / FD_C * FD_STEP, *low = high + padded;
     const int in_place = FD_T(in_place)(x);
     int plain = !affine->row_shift && !affine->row_factor;
     /* Read along the storage: all columns of 8 rows, or all rows of 64 columns. */
@@ -19,11 +19,11 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     const ptrdiff_t width = by_rows ? padded : FD_STAGE;
     /* Rows summed together: the same for every layout, so that layouts agree to the last bit. */
     const ptrdiff_t tall = cols > FD_STAGE ? FD_BLOCK : FD_BLOCK_NARROW;
-    const ptrdiff_t block = by_rows ? tall : FD_PANEL;
+    const ptrdiff_t block = by_rows ? tall : FD_PANEL * FD_DEEP;
     _Alignas(64) T stage[FD_BLOCK_NARROW * FD_STAGE];
 
-    memset(sums, 0, padded * sizeof(double));
-    memset(squares, 0, padded * sizeof(double));
+    memset(sums, 0, FD_UP(cols, FD_C) * sizeof(double));
+    memset(squares, 0, FD_UP(cols, FD_C) * sizeof(double));
     for (ptrdiff_t j = 0; j < padded; j++) {
         FD_T(split)(j < cols && affine->col_shift ? affine->col_shift[j] : 0, high + j, low + j);
         plain &= low[j] == 0;
@@ -36,10 +36,11 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
         const T *from = (const T *)(x->data + row * x->row_step + col * x->col_step);
         ptrdiff_t ld = x->row_step / (ptrdiff_t)sizeof(T), wide = here;
         if (!in_place) { /* through the stage, in whole strips */
-            ld = wide = FD_UP(here, FD_W);
+            ld = FD_UP(here, FD_W);
+            wide = FD_UP(here, FD_C);
             FD_T(fetch)(x, row, rows, col, here, stage, ld);
             for (ptrdiff_t i = 0; i < rows; i++)
-                for (ptrdiff_t j = here; j < wide; j++)
+                for (ptrdiff_t j = here; j < ld; j++)
                     stage[i * ld + j] = 0;
             from = stage;
         }

@@ -1,7 +1,15 @@
 /* Typed part 2 for pairs of int16: packing one strip.
 
    A byte less a shift that lies among the bytes is at most 255 in size, so the products of a
-   panel sum to at most FD_PANEL * 255² < 2^24: int32 would hold those of 33 025 rows exactly. */
+   panel sum to at most 2 FD_PANEL * 255² < 2^25: int32 would hold those of 33 025 rows exactly. */
+
+/* Part `part` of a vector of sums in float64. */
+FD_INLINE fd_wide FD_T(widened)(vec sums, int part)
+{
+    _Alignas(64) T values[FD_BYTES / sizeof(T)];
+    FD_T(store)(values, sums);
+    return fd_widen_i2(values + part * FD_D);
+}
 
 /* c + Σ a b over the two int16 of each lane: the sum of two rows at once. */
 FD_INLINE vec FD_T(fma)(vec a, vec b, vec c)

@@ -8,17 +8,20 @@ FD_INLINE void FD_T(add_tile)(const int strips, vec acc[FD_ROWS][FD_STRIPS], dou
     for (int r = 0; r < FD_ROWS; r++)
         FD_UNROLL
         for (int s = 0; s < strips; s++) {
-            double *cell = to + r * ld + s * FD_W;
-            _Alignas(64) T values[FD_BYTES / sizeof(T)];
-            FD_T(store)(values, acc[r][s]);
+            double *cell = to + r * ld + s * FD_C;
             FD_UNROLL
-            for (int v = 0; v < (int)(sizeof(double) / sizeof(T)); v++, cell += FD_D)
-                fd_store_wide(cell, fd_add_wide(fd_load_wide(cell),
-                                                FD_T(fd_widen)(values + v * FD_D)));
+            for (int v = 0; v < (int)(FD_C / FD_D); v++, cell += FD_D)
+                fd_store_wide(cell, fd_add_wide(fd_load_wide(cell), FD_T(widened)(acc[r][s], v)));
         }
 }
 
-/* acc[r][s] += b[r] a[s] for one row of the panel. */
+/* Column r of the broadcast side, for FD_DEEP rows of the panel. */
+FD_INLINE vec FD_T(column)(const T *b, int r)
+{
+    return FD_T(repeat)(b + r * FD_LANES, FD_LANES);
+}
+
+/* acc[r][s] += b[r] a[s] for FD_DEEP rows of the panel. */
 FD_INLINE void FD_T(tile_row)(const int strips, const T *restrict a, const T *restrict b,
                               vec acc[FD_ROWS][FD_STRIPS])
 {
@@ -28,7 +31,7 @@ FD_INLINE void FD_T(tile_row)(const int strips, const T *restrict a, const T *re
         left[s] = FD_T(load)(a + s * FD_STEP);
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++) {
-        vec right = FD_T(splat)(b[r]);
+        vec right = FD_T(column)(b, r);
         FD_UNROLL
         for (int s = 0; s < strips; s++)
             acc[r][s] = FD_T(fma)(left[s], right, acc[r][s]);
@@ -37,7 +40,7 @@ FD_INLINE void FD_T(tile_row)(const int strips, const T *restrict a, const T *re
 
 /* acc[r][s] = Σ_k b[k][r] a[s][k]: `strips` strips from `a`, FD_ROWS columns from `b`. */
 FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restrict b,
-                          ptrdiff_t rows, double *to, ptrdiff_t ld, const fd_ahead *ahead)
+                          ptrdiff_t rows, double *to, ptrdiff_t ld, const fd_ahead ahead[2])
 {
     vec acc[FD_ROWS][FD_STRIPS];
     FD_UNROLL
@@ -46,13 +49,14 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
         for (int s = 0; s < strips; s++)
             acc[r][s] = FD_T(splat)(0);
     }
-    const ptrdiff_t cells = (strips * FD_W / 8 + 1) * FD_ROWS; /* cache lines of the triangle */
+    const ptrdiff_t cells = (strips * FD_C / 8 + 1) * FD_ROWS; /* cache lines of the triangle */
     ptrdiff_t k = 0;
     for (; k + FD_CALLED <= rows; k += FD_CALLED) {
         const ptrdiff_t cell = k / FD_CALLED; /* one by one: together they would block the loads */
         if (cell < cells)
             FD_PREFETCH_WRITE(to + cell % FD_ROWS * ld + cell / FD_ROWS * 8);
         fd_call(ahead, k);
+        fd_call(ahead + 1, k);
         FD_UNROLL
         for (int u = 0; u < FD_CALLED; u++)
             FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
@@ -63,7 +67,7 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
 }
 
 #if FD_STRIPS > 1
-/* One strip only: even and odd rows apart, so that enough sums are under way. */
+/* One strip only: even and odd steps apart, so that enough sums are under way. */
 FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows,
                                double *to, ptrdiff_t ld, const fd_ahead *ahead)
 {
@@ -77,8 +81,8 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
         vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);
         FD_UNROLL
         for (int r = 0; r < FD_ROWS; r++) {
-            acc[r][0] = FD_T(fma)(even, FD_T(splat)(b[k * FD_W + r]), acc[r][0]);
-            acc[r][1] = FD_T(fma)(odd, FD_T(splat)(b[(k + 1) * FD_W + r]), acc[r][1]);
+            acc[r][0] = FD_T(fma)(even, FD_T(column)(b + k * FD_W, r), acc[r][0]);
+            acc[r][1] = FD_T(fma)(odd, FD_T(column)(b + (k + 1) * FD_W, r), acc[r][1]);
         }
     }
     vec last = FD_T(load)(a + (rows - 1) * FD_W);
@@ -86,47 +90,55 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
     for (int r = 0; r < FD_ROWS; r++) {
         acc[r][0] = FD_T(add)(acc[r][0], acc[r][1]);
         if (rows % 2)
-            acc[r][0] = FD_T(fma)(last, FD_T(splat)(b[(rows - 1) * FD_W + r]), acc[r][0]);
+            acc[r][0] = FD_T(fma)(last, FD_T(column)(b + (rows - 1) * FD_W, r), acc[r][0]);
     }
     FD_T(add_tile)(1, acc, to, ld);
 }
 #endif
 
 /* Strips of the broadcast side kept in L2 while strips of the vector side pass by. */
-#define FD_KEEP ((ptrdiff_t)((1 << 17) / (FD_PANEL / FD_DEEP * FD_BYTES)))
+#define FD_KEEP ((ptrdiff_t)((1 << 17) / (FD_PANEL * FD_BYTES)))
 
 static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,
                            ptrdiff_t j1, ptrdiff_t i0, ptrdiff_t i1, double *triangle,
                            const char *next, ptrdiff_t next_bytes)
 {
     const T *packed = packed_;
-    const ptrdiff_t all = (cols + FD_W - 1) / FD_W, steps = (rows + FD_DEEP - 1) / FD_DEEP;
+    const ptrdiff_t all = (cols + FD_C - 1) / FD_C, steps = (rows + FD_DEEP - 1) / FD_DEEP;
     ptrdiff_t tiles = 0;
     for (ptrdiff_t j = j0; j < j1; j++)
         tiles += FD_UP(i1 - FD_MIN(FD_MAX(i0, j), i1), FD_STRIPS) / FD_STRIPS;
-    tiles *= FD_UP(FD_MIN(cols, FD_W), FD_ROWS) / FD_ROWS;
-    fd_ahead ahead = fd_spread(next, next_bytes, tiles * steps);
+    tiles *= FD_UP(FD_MIN(cols, FD_C), FD_ROWS) / FD_ROWS;
+    fd_ahead ahead[2] = {fd_spread(next, next_bytes, tiles * steps)};
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
     for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS), stop = i + FD_TAKE(i1 - i); i < i1;
-         i = stop, stop += FD_TAKE(i1 - stop))
-    for (ptrdiff_t j = jb; j < FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop); j++) {
-        const ptrdiff_t left = FD_MAX(i, j), strips = stop - left;
-        const ptrdiff_t ld = (all - j) * FD_W;
-        const T *a = packed + left * FD_STEP, *b = packed + j * FD_STEP;
-        double *to = triangle + fd_triangle_offset(j, all, FD_W) + (left - j) * FD_W;
-        const ptrdiff_t broadcast = FD_MIN(FD_W, cols - j * FD_W);
-        for (ptrdiff_t r = 0; r < broadcast; r += FD_ROWS, b += FD_ROWS, to += FD_ROWS * ld) {
-            if (strips == FD_STRIPS)
-                FD_T(tile)(FD_STRIPS, a, b, steps, to, ld, &ahead);
+         i = stop, stop += FD_TAKE(i1 - stop)) {
+        const ptrdiff_t end = FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop), coming = FD_TAKE(i1 - stop);
+        ahead[1] = fd_spread((const char *)(packed + stop * FD_STEP),
+                             coming * FD_STEP * (ptrdiff_t)sizeof(T),
+                             (end - jb) * FD_C / FD_ROWS * steps);
+        for (ptrdiff_t j = jb; j < end; j++) {
+            const ptrdiff_t left = FD_MAX(i, j), strips = stop - left;
+            const ptrdiff_t ld = (all - j) * FD_C;
+            const T *a = packed + left * FD_STEP, *b = packed + j * FD_STEP;
+            double *to = triangle + fd_triangle_offset(j, all, FD_C) + (left - j) * FD_C;
+            const ptrdiff_t broadcast = FD_MIN(FD_C, cols - j * FD_C);
+            for (ptrdiff_t r = 0; r < broadcast; r += FD_ROWS) {
+                if (strips == FD_STRIPS)
+                    FD_T(tile)(FD_STRIPS, a, b, steps, to, ld, ahead);
 #if FD_STRIPS > 2
-            else if (strips == 2)
-                FD_T(tile)(2, a, b, steps, to, ld, &ahead);
+                else if (strips == 2)
+                    FD_T(tile)(2, a, b, steps, to, ld, ahead);
 #endif
 #if FD_STRIPS > 1
-            else if (strips == 1)
-                FD_T(thin_tile)(a, b, steps, to, ld, &ahead);
+                else if (strips == 1)
+                    FD_T(thin_tile)(a, b, steps, to, ld, ahead);
 #endif
-            fd_advance(&ahead, steps);
+                b += FD_ROWS * FD_LANES;
+                to += FD_ROWS * ld;
+                fd_advance(ahead, steps);
+                fd_advance(ahead + 1, steps);
+            }
         }
     }
 }

@@ -1,10 +1,13 @@
 /* Typed part 1: vectors, and fetching any dtype.
 
-   T is the type of elements when fetched, of packed ones and of the sums of their products. FD_DEEP
-   rows are packed into one T: two int16 into int32, else one. */
+   T is the type of elements when fetched, of packed ones and of the sums of their products. A
+   packed vector holds FD_C columns of FD_DEEP rows: of float64 one row; of float32 two, whose
+   elements lie in FD_LANES next to each other, so that strips are no wider than those of float64
+   and less is multiplied below the diagonal; of int16 two rows, both in one int32. */
 
 #define FD_W ((ptrdiff_t)(FD_BYTES / sizeof(T)))
-#define FD_STEP (FD_PANEL / FD_DEEP * FD_W + (ptrdiff_t)(64 / sizeof(T)))
+#define FD_C (FD_W / FD_LANES)
+#define FD_STEP (FD_PANEL * FD_W + (ptrdiff_t)(64 / sizeof(T)))
 
 #define vec FD_T(fd_vec)
 #define vec_loose FD_T(fd_vec_loose)
@@ -31,6 +34,25 @@ FD_INLINE vec FD_T(add)(vec a, vec b) { FD_EACH a.v[i_] += b.v[i_]; return a; }
 FD_INLINE vec FD_T(sub)(vec a, vec b) { FD_EACH a.v[i_] -= b.v[i_]; return a; }
 #undef FD_EACH
 #endif
+
+/* `count` elements from p, 1 or 2, as often as a vector holds them. */
+FD_INLINE vec FD_T(repeat)(const T *p, int count)
+{
+    if (count == 1)
+        return FD_T(splat)(*p);
+#ifdef FD_VECTORS
+    if (sizeof(T) == 4)
+        return (vec)(*(const fd_word *)p - (fd_words){0});
+#endif
+#if defined(__AVX512F__) && FD_BYTES == 64
+    return (vec)_mm512_broadcast_f64x2(_mm_loadu_pd((const double *)p));
+#else
+    _Alignas(64) T values[FD_BYTES / sizeof(T)];
+    for (ptrdiff_t j = 0; j < FD_W; j++)
+        values[j] = p[j % 2];
+    return FD_T(load)(values);
+#endif
+}
 
 /* The first `count` elements, zeros behind them; no others are read. */
 FD_INLINE vec FD_T(load_part)(const T *p, ptrdiff_t count)
@@ -82,7 +104,7 @@ static void FD_T(fetch)(const fd_matrix *x, ptrdiff_t row, ptrdiff_t rows, ptrdi
     switch (x->dtype) {
     case FD_I1: FD_FETCH(int8_t, )
     case FD_U1: FD_FETCH(uint8_t, )
-#if FD_DEEP == 1
+#if FD_DEEP == FD_LANES /* floats */
     case FD_F8: FD_FETCH(double, )
     case FD_F4: FD_FETCH(float, )
     case FD_F2: FD_FETCH(uint16_t, fd_half)
