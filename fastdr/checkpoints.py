@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,10 @@ class CheckpointedSource:
         return total
 
     def remove(self) -> None:
-        """Remove the checkpoint, if there is one."""
+        """Remove the checkpoint, and what processes that were killed while they saved it left."""
         self.path.unlink(missing_ok=True)
+        for part in self.path.parent.glob(f".{escape(self.path.name)}.*.part"):
+            part.unlink(missing_ok=True)
 
 
 def _after(source: Source, done: int) -> Iterator[AnyArray]:
