@@ -529,7 +529,7 @@ cdef class SharedScatter(Work):
     """
 
     cdef Scatter total
-    cdef Py_ssize_t each, steps, height
+    cdef Py_ssize_t each, steps
     cdef const Py_ssize_t[:, ::1] parts
     cdef Memory memory, counts
     cdef Panel[3 * STEP_PANELS] panels
@@ -554,10 +554,10 @@ cdef class SharedScatter(Work):
     def begin(self, Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] weight=None,
               const double[::1] root=None):
         """Prepare to add rows [first, last); then let `work` be called."""
+        cdef Py_ssize_t step = step_rows(self.total.itemsize)
         self.rows, self.first, self.last = rows, first, last
         self.weight, self.root = weight, root
-        self.height = self.total.kernel.panel_rows
-        self.steps = (last - first + STEP_PANELS * self.height - 1) // (STEP_PANELS * self.height)
+        self.steps = (last - first + step - 1) // step
         self.counts = Memory((self.steps + 1) * sizeof(int64_t))
         self.done = <int64_t *>self.counts.data
         memset(self.done, 0, (self.steps + 1) * sizeof(int64_t))
@@ -589,7 +589,8 @@ cdef class SharedScatter(Work):
 
     cdef Py_ssize_t row(self, Py_ssize_t step, Py_ssize_t panel) noexcept nogil:
         """First row of a panel, or the end."""
-        return min(self.first + (step * STEP_PANELS + panel) * self.height, self.last)
+        return min(self.first + (step * STEP_PANELS + panel)
+                   * self.total.kernel.panel_rows, self.last)
 
     cdef Panel *panel(self, Py_ssize_t step, Py_ssize_t index) noexcept nogil:
         return &self.panels[step % 3 * STEP_PANELS + index]
@@ -770,14 +771,15 @@ cdef class Action(RowChunks):
     """
 
     cdef Matrix out
-    cdef Py_ssize_t strips, size, wide
+    cdef Py_ssize_t strips, strip, size, wide  # bytes of one, of all, of a row in float64
     cdef Memory factor
     cdef int64_t added
 
     cdef void prepare(self, Matrix rows, Matrix V, Matrix out):
         self.kernel, self.rows, self.out, self.added = kernels_of(V), rows, out, 0
         self.strips = (V.x.cols + self.kernel.gram_width - 1) // self.kernel.gram_width
-        self.size = self.strips * (V.x.rows + V.x.rows % 2) * 64
+        self.strip = (V.x.rows + V.x.rows % 2) * 64
+        self.size = self.strips * self.strip
         self.wide = self.strips * self.kernel.gram_width * sizeof(double)
         self.factor = Memory(self.size)
         self.kernel.gram_stack(&V.x, self.factor.data)
@@ -836,13 +838,13 @@ cdef class SymmetricSum(Action):
         self.divide(0, edges.shape[0] - 1, 1, threads, self.size + self.kernel.symmetric_work())
 
     cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
-        cdef Py_ssize_t strip, size = self.size // self.strips
+        cdef Py_ssize_t index, at
         memset(mine, 0, self.size)
-        for strip in range(self.strips):
+        for index in range(self.strips):
+            at = index * self.strip
             self.kernel.symmetric_apply(
-                &self.rows.x, self.edges[first], self.edges[last],
-                <char *>self.factor.data + strip * size, <char *>mine + strip * size,
-                <char *>mine + self.size)
+                &self.rows.x, self.edges[first], self.edges[last], <char *>self.factor.data + at,
+                <char *>mine + at, <char *>mine + self.size)
         self.add(first, mine, NULL, NULL)
 
 

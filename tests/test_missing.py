@@ -253,6 +253,8 @@ def test_scores_are_means_given_the_observed_cells(rows, whiten, standardize):
     np.testing.assert_array_equal(scores, pca.transform(imputed))
     np.testing.assert_array_equal(scores, pca.model_.transform(imputed))
     np.testing.assert_array_equal(scores, pca.fit_transform(rows))
+    complete = ~np.isnan(rows).any(axis=1)
+    np.testing.assert_array_equal(pca.transform(rows[complete]), scores[complete])
     for alone, row in zip(np.split(rows, len(rows)), imputed, strict=True):
         filled = pca.impute(alone)
         np.testing.assert_allclose(filled[0], row, atol=bound)

@@ -180,6 +180,7 @@ def test_multiply_symmetric_layouts_and_threads(rng, layout, stored):
     for threads in (1, 2, 3, 8):
         with fastdr.num_threads(threads):
             np.testing.assert_array_equal(multiply_symmetric(given, V), one)
+    assert multiply_symmetric(given, V[:, :0]).shape == (1801, 0)
 
 
 def test_gram_apply_layouts(rng, layout, stored):

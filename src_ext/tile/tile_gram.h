@@ -137,92 +137,67 @@ FD_INLINE void FD_T(load_group)(const T *from, vec t[FD_GROUP][2])
             t[r][s] = FD_T(load)(from + r * FD_TW + s * FD_W);
 }
 
-/* t += a v for `count` columns. */
-FD_INLINE void FD_T(forward_columns)(const int count, FD_T(fd_group) *rows, const T *restrict v,
-                                     vec t[FD_GROUP][2])
+/* t += a v for `count` columns or, back, y += a' t; `side` is v or y. */
+FD_INLINE void FD_T(gram_columns)(const int back, const int count, FD_T(fd_group) *rows,
+                                  vec t[FD_GROUP][2], T *restrict side)
 {
     FD_UNROLL
     for (int j = 0; j < count; j += FD_ABREAST) {
-        vec vj[2];
+        vec row[2];
         FD_UNROLL
         for (int s = 0; s < 2; s++)
-            vj[s] = FD_T(load_loose)(v + j * FD_GW + s * FD_W);
+            row[s] = FD_T(load_loose)(side + j * FD_GW + s * FD_W);
         FD_UNROLL
         for (int r = 0; r < FD_GROUP; r++) {
             vec left = FD_T(reach)(rows, r, j, count < FD_ABREAST);
             FD_UNROLL
             for (int s = 0; s < 2; s++)
-                t[r][s] = FD_T(fma)(left, vj[s], t[r][s]);
+                if (back)
+                    row[s] = FD_T(fma)(left, t[r][s], row[s]);
+                else
+                    t[r][s] = FD_T(fma)(left, row[s], t[r][s]);
         }
+        FD_UNROLL
+        for (int s = 0; back && s < 2; s++)
+            FD_T(store_loose)(side + j * FD_GW + s * FD_W, row[s]);
     }
     FD_T(go_on)(rows, count);
 }
 
-/* y += a' t for `count` columns. */
-FD_INLINE void FD_T(backward_columns)(const int count, FD_T(fd_group) *rows,
-                                      vec t[FD_GROUP][2], T *restrict y)
-{
-    FD_UNROLL
-    for (int j = 0; j < count; j += FD_ABREAST) {
-        vec yj[2];
-        FD_UNROLL
-        for (int s = 0; s < 2; s++)
-            yj[s] = FD_T(load_loose)(y + j * FD_GW + s * FD_W);
-        FD_UNROLL
-        for (int r = 0; r < FD_GROUP; r++) {
-            vec left = FD_T(reach)(rows, r, j, count < FD_ABREAST);
-            FD_UNROLL
-            for (int s = 0; s < 2; s++)
-                yj[s] = FD_T(fma)(left, t[r][s], yj[s]);
-        }
-        FD_UNROLL
-        for (int s = 0; s < 2; s++)
-            FD_T(store_loose)(y + j * FD_GW + s * FD_W, yj[s]);
-    }
-    FD_T(go_on)(rows, count);
-}
-
-/* t (FD_GROUP, FD_TW) += a (FD_GROUP, cols) v (cols, 64 bytes) */
-FD_INLINE void FD_T(gram_forward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t cols,
-                                  const T *restrict v, T *restrict t_,
-                                  const fd_ahead *ahead)
+/* t (FD_GROUP, FD_TW) += a (FD_GROUP, cols) v (cols, 64 bytes) or, back, with t folded,
+   y (cols, 64 bytes) += a' t; `side` is v, which is only read, or y. */
+FD_INLINE void FD_T(gram_pass)(const int back, const T *restrict a, ptrdiff_t lda, ptrdiff_t cols,
+                               T *restrict t_, T *restrict side, const fd_ahead *ahead)
 {
     FD_T(fd_group) rows = FD_T(group)(a, lda);
     vec t[FD_GROUP][2];
     ptrdiff_t j = 0;
     FD_T(load_group)(t_, t);
-    for (; j + FD_CALLED <= cols; j += FD_CALLED, v += FD_CALLED * FD_GW) {
+    for (; j + FD_CALLED <= cols; j += FD_CALLED, side += FD_CALLED * FD_GW) {
         fd_call(ahead, j);
-        FD_T(forward_columns)(FD_CALLED, &rows, v, t);
+        FD_T(gram_columns)(back, FD_CALLED, &rows, t, side);
     }
-    for (; j + FD_ABREAST <= cols; j += FD_ABREAST, v += FD_ABREAST * FD_GW)
-        FD_T(forward_columns)(FD_ABREAST, &rows, v, t);
+    for (; j + FD_ABREAST <= cols; j += FD_ABREAST, side += FD_ABREAST * FD_GW)
+        FD_T(gram_columns)(back, FD_ABREAST, &rows, t, side);
     if (j < cols)
-        FD_T(forward_columns)(1, &rows, v, t);
+        FD_T(gram_columns)(back, 1, &rows, t, side);
     FD_UNROLL
     for (int r = 0; r < FD_GROUP; r++)
         FD_UNROLL
-        for (int s = 0; s < 2; s++)
+        for (int s = 0; !back && s < 2; s++)
             FD_T(store)(t_ + r * FD_TW + s * FD_W, t[r][s]);
 }
 
-/* y (cols, 64 bytes) += a' t, whose sums are folded */
-FD_INLINE void FD_T(gram_backward)(const T *restrict a, ptrdiff_t lda, ptrdiff_t cols,
-                                   const T *restrict t_, T *restrict y,
+FD_INLINE void FD_T(gram_forward)(const T *a, ptrdiff_t lda, ptrdiff_t cols, const T *v, T *t,
+                                  const fd_ahead *ahead)
+{
+    FD_T(gram_pass)(0, a, lda, cols, t, (T *)v, ahead);
+}
+
+FD_INLINE void FD_T(gram_backward)(const T *a, ptrdiff_t lda, ptrdiff_t cols, T *t, T *y,
                                    const fd_ahead *ahead)
 {
-    FD_T(fd_group) rows = FD_T(group)(a, lda);
-    vec t[FD_GROUP][2];
-    ptrdiff_t j = 0;
-    FD_T(load_group)(t_, t);
-    for (; j + FD_CALLED <= cols; j += FD_CALLED, y += FD_CALLED * FD_GW) {
-        fd_call(ahead, j);
-        FD_T(backward_columns)(FD_CALLED, &rows, t, y);
-    }
-    for (; j + FD_ABREAST <= cols; j += FD_ABREAST, y += FD_ABREAST * FD_GW)
-        FD_T(backward_columns)(FD_ABREAST, &rows, t, y);
-    if (j < cols)
-        FD_T(backward_columns)(1, &rows, t, y);
+    FD_T(gram_pass)(1, a, lda, cols, t, y, ahead);
 }
 
 /* y += A'(A v) for a block of `rows` rows in memory, padded to whole groups, and one strip. What

@@ -64,12 +64,10 @@ FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff
             FD_T(store)(to, pair);
             total = FD_T(fma)(pair, ones, total);
         }
-        _Alignas(64) T values[FD_BYTES / sizeof(T)];
-        FD_T(store)(values, total);
         FD_UNROLL
         for (int v = 0; v < (int)(sizeof(double) / sizeof(T)); v++) {
             double *sum = sums + c + v * FD_D;
-            fd_store_wide(sum, fd_add_wide(fd_load_wide(sum), fd_widen_i2(values + v * FD_D)));
+            fd_store_wide(sum, fd_add_wide(fd_load_wide(sum), FD_T(widened)(total, v)));
         }
     }
 }
