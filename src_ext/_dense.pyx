@@ -20,6 +20,7 @@ from fastdr._threads cimport Work
 cdef extern from "tile.h" nogil:
     int FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_U8
     Py_ssize_t FD_PANEL
+    enum: FD_TURNED
 
     ctypedef struct fd_matrix:
         const char *data
@@ -40,6 +41,9 @@ cdef extern from "tile.h" nogil:
                   double *) noexcept nogil
         void (*recentre)(void *, ptrdiff_t, ptrdiff_t, const double *,
                          const double *) noexcept nogil
+        int (*square)(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, void *, double *,
+                      double *, double *) noexcept nogil
+        void unfold(const double *, double *) noexcept nogil
         void multiply(const void *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
                       ptrdiff_t, double *, const char *, ptrdiff_t) noexcept nogil
         int rows_product(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
@@ -299,10 +303,23 @@ cdef class Scatter:
         """Pack one panel; tell whether all its values are finite."""
         cdef fd_affine affine
         cdef Py_ssize_t i
-        cdef double total = 0
+        cdef bint finite
         affine.col_shift, affine.row_factor = optional(self.shift), root
         affine.row_shift = optional(self.row_shift)
         self.kernel.pack(x, first, last, &affine, panel.packed, panel.sums, panel.squares)
+        finite = self.judge(panel, first, last, weight)
+        if panel.apart:
+            for i in range(self.padded):
+                panel.sums[i] /= panel.weight
+            self.kernel.recentre(panel.packed, panel.rows, self.features, panel.sums,
+                                 NULL if root == NULL else root + first)
+        return finite
+
+    cdef bint judge(self, Panel *panel, Py_ssize_t first, Py_ssize_t last,
+                    const double *weight) noexcept nogil:
+        """Decide by the sums of a panel where it belongs; tell whether its values are finite."""
+        cdef Py_ssize_t i
+        cdef double total = 0
         panel.rows, panel.weight = last - first, last - first
         panel.apart = panel.outside = False
         if weight != NULL:
@@ -315,11 +332,6 @@ cdef class Scatter:
             panel.outside |= panel.squares[i] > 1e36 or 0 < panel.squares[i] < 1e-28
         panel.outside &= self.itemsize == 4
         panel.apart &= panel.weight > 0 and not self.fixed
-        if panel.apart:
-            for i in range(self.padded):
-                panel.sums[i] /= panel.weight
-            self.kernel.recentre(panel.packed, panel.rows, self.features, panel.sums,
-                                 NULL if root == NULL else root + first)
         return isfinite(total)
 
     cdef void settle(self, const Panel *panel) noexcept nogil:
@@ -356,15 +368,34 @@ cdef class Scatter:
         cdef Panel panel = self.place_panel(memory)
         cdef Py_ssize_t start = first, stop
         cdef bint finite = True
+        cdef bint few = (self.kernel.square != NULL and self.features <= self.kernel.width
+                         and root == NULL and self.row_shift is None)
         while start < last:
             stop = min(start + self.kernel.panel_rows, last)
-            finite &= self.pack_panel(x, start, stop, weight, root, &panel)
-            self.settle(&panel)
-            self.kernel.multiply(panel.packed, panel.rows, self.features, 0, self.strips, 0,
-                                 self.strips, self.triangle, x.data + stop * x.row_step,
-                                 min(self.kernel.panel_rows, last - stop) * row_bytes(x))
+            if not few or not self.add_square(x, start, stop, &panel, &finite):
+                finite &= self.pack_panel(x, start, stop, weight, root, &panel)
+                self.settle(&panel)
+                self.kernel.multiply(panel.packed, panel.rows, self.features, 0, self.strips, 0,
+                                     self.strips, self.triangle, x.data + stop * x.row_step,
+                                     min(self.kernel.panel_rows, last - stop) * row_bytes(x))
             start = stop
         return finite
+
+    cdef bint add_square(self, const fd_matrix *x, Py_ssize_t first, Py_ssize_t last,
+                         Panel *panel, bint *finite) noexcept nogil:
+        """Add a panel of few columns as it is read; tell whether: not if it lies apart."""
+        cdef double[FD_TURNED] products
+        cdef bint sound
+        if not self.kernel.square(x, first, last, optional(self.shift), panel.packed, panel.sums,
+                                  panel.squares, products):
+            return False
+        sound = self.judge(panel, first, last, NULL)
+        if panel.apart:
+            return False
+        finite[0] &= sound
+        self.settle(panel)
+        self.kernel.unfold(products, self.triangle)
+        return True
 
     def merge(self, Scatter other):
         """Add another scatter about the same shift (Chan, Golub and LeVeque 1983)."""

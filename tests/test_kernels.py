@@ -153,6 +153,27 @@ def test_bytes_do_not_depend_on_threads_or_layout(kind, features):
         np.testing.assert_array_equal(found.mean, results[0].mean)
 
 
+@pytest.mark.parametrize("kind", ["f8", "f4", "f2", "i4"])
+@pytest.mark.parametrize("jump", [0, 9])
+def test_few_features_do_not_depend_on_layout_or_threads(kind, jump, rng):
+    for features in range(1, 10):
+        rows = 70_001 + features
+        jumped = np.arange(rows) // 10_000 % 3 == 1  # some panels are packed, some are not
+        X = (40 * (rng.random((rows, features)) + jump * jumped[:, None])).astype(kind)
+        wide = np.zeros((rows, features + 3), kind)
+        wide[:, 1:-2] = X
+        found = fastdr.moments(X)
+        assert_scatter(found, scatter(X), kind, rows)
+        for layout in (np.asfortranarray(X), wide[:, 1:-2], X[:, ::-1].copy()[:, ::-1],
+                       X.astype(X.dtype.newbyteorder())):
+            other = fastdr.moments(layout)
+            assert (other.scatter == found.scatter).all()
+            assert (other.mean == found.mean).all()
+        for threads in (1, 3, 8):
+            with fastdr.num_threads(threads):
+                assert (fastdr.moments(X).scatter == found.scatter).all()
+
+
 def test_rows_of_weight_zero_do_not_count_at_panel_edges():
     X = integers((700, 9), "f8")
     for kept in ([0], [699], [255, 256], [0, 255, 256, 511, 512, 699]):

@@ -92,6 +92,52 @@ static void scatter(const fd_tile *tile, const fd_kernels *kernel, const fd_matr
     free(shift), free(sums), free(squares), free(triangle), free(v), free(packed);
 }
 
+/* Few columns, multiplied as they are read: by rows in place, and through the stage. */
+static void square(const fd_tile *tile, const fd_kernels *kernel, const fd_matrix *x, int single)
+{
+    const ptrdiff_t n = x->rows, d = x->cols, width = kernel->width;
+    double shift[8], sums[8], squares[8], products[FD_TURNED];
+    if (!kernel->square || d > width)
+        return;
+    void *stage = room(kernel->panel_bytes(d)), *turned = room(n * d * x->col_step);
+    double *triangle = room(width * width * 8);
+    fd_matrix views[2] = {*x, *x};
+    views[1].data = turned; /* the same by columns */
+    views[1].row_step = x->col_step, views[1].col_step = n * x->col_step;
+    for (ptrdiff_t i = 0; i < n; i++)
+        for (ptrdiff_t j = 0; j < d; j++)
+            put(turned, j * n + i, single, get(x->data, i * d + j, single));
+    for (int view = 0; view < 2; view++) {
+        for (ptrdiff_t j = 0; j < d; j++)
+            shift[j] = 1.0 / 3; /* exact in float64 only */
+        if (kernel->square(views + view, 0, n, shift, stage, sums, squares, products) == single &&
+            failures++ < 20)
+            printf("%s: a shift was taken or refused wrongly\n", tile->name);
+        for (ptrdiff_t j = 0; j < d; j++)
+            shift[j] = 3 + (double)j;
+        memset(triangle, 0, (size_t)(width * width) * 8);
+        kernel->square(views + view, 0, n, shift, stage, sums, squares, products);
+        kernel->unfold(products, triangle);
+        for (ptrdiff_t i = 0; i < d; i++)
+            for (ptrdiff_t j = i; j < d; j++) {
+                long double sum = 0, wanted = 0;
+                for (ptrdiff_t row = 0; row < n; row++) {
+                    long double left = get(x->data, row * d + i, single) - (long double)shift[i];
+                    sum += left;
+                    wanted += left * (get(x->data, row * d + j, single) - (long double)shift[j]);
+                }
+                expect(tile->name, "few columns", single, triangle[i * width + j], wanted,
+                       n * (4 + i) * (4 + j));
+                if (i == j) { /* in float64 whatever the rows are */
+                    expect(tile->name, "sum of few columns", 0, sums[i], sum, n * (4 + i));
+                    expect(tile->name, "squares of few columns", 0, squares[i], wanted,
+                           n * (4 + i) * (4 + i));
+                }
+            }
+    }
+    free(stage), free(turned), free(triangle);
+}
+
 /* Scatter of bytes, multiplied as pairs of int16: exact. */
 static void bytes(const fd_tile *tile, ptrdiff_t n, ptrdiff_t d)
 {
@@ -209,13 +255,13 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
 
 int main(void)
 {
-    static const ptrdiff_t rows[] = {1, 7, 64, 191}, cols[] = {1, 5, 16, 33, 100};
+    static const ptrdiff_t rows[] = {1, 7, 64, 191}, cols[] = {1, 5, 8, 16, 33, 100};
     const fd_tile *tiles[3];
     const int count = fd_tiles(tiles);
     for (int which = 0; which < count; which++)
         for (int single = 0; single < 2; single++)
             for (int r = 0; r < 4; r++)
-                for (int c = 0; c < 5; c++) {
+                for (int c = 0; c < 6; c++) {
                     const ptrdiff_t n = rows[r], d = cols[c], size = single ? 4 : 8;
                     void *data = room(n * d * size);
                     for (ptrdiff_t i = 0; i < n * d; i++)
@@ -223,6 +269,7 @@ int main(void)
                     fd_matrix x = {data, n, d, d * size, size, single ? FD_F4 : FD_F8};
                     const fd_kernels *kernel = single ? &tiles[which]->f4 : &tiles[which]->f8;
                     scatter(tiles[which], kernel, &x, single);
+                    square(tiles[which], kernel, &x, single);
                     products(tiles[which], kernel, &x, 1, single);
                     products(tiles[which], kernel, &x, 13, single);
                     if (single)

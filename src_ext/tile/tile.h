@@ -20,6 +20,9 @@ enum { FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_
 /* Vectors of a strip in one panel: with 192 four strips fill the 48 KB of L1. */
 #define FD_PANEL 192
 
+/* Products of eight columns with each other, each pair once or, four apart, twice. */
+#define FD_TURNED 40
+
 /* A strided matrix of any supported dtype; steps in bytes, possibly zero or negative. */
 typedef struct {
     const char *data;
@@ -60,6 +63,14 @@ typedef struct {
        are exact about any shift. */
     void (*recentre)(void *packed, ptrdiff_t rows, ptrdiff_t cols, const double *means,
                      const double *row_factor);
+
+    /* The sums and squares of pack and the products of multiply at once, for at most `width`
+       columns without factors and shifts of rows. `products` have an order of their own, in which
+       `unfold` adds them to a triangle. Returns 0, having done nothing, if a shift is not exact in
+       the working type. stage: panel_bytes. NULL where there are no such kernels. */
+    int (*square)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
+                  void *stage, double *sums, double *squares, double products[FD_TURNED]);
+    void (*unfold)(const double products[FD_TURNED], double *triangle);
 
     /* Add Z'Z of packed rows to a triangle: row strips [j0, j1), column strips [i0, i1). */
     void (*multiply)(const void *packed, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,

@@ -174,7 +174,7 @@ FD_INLINE void FD_T(gram_pass)(const int back, const T *restrict a, ptrdiff_t ld
     ptrdiff_t j = 0;
     FD_T(load_group)(t_, t);
     for (; j + FD_CALLED <= cols; j += FD_CALLED, side += FD_CALLED * FD_GW) {
-        fd_call(ahead, j);
+        fd_call(ahead, j, FD_CALLED);
         FD_T(gram_columns)(back, FD_CALLED, &rows, t, side);
     }
     for (; j + FD_ABREAST <= cols; j += FD_ABREAST, side += FD_ABREAST * FD_GW)
@@ -266,7 +266,7 @@ static void FD_T(symmetric_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t
     const T *v = v_;
     T *y = y_, *copy = (T *)FD_UP((uintptr_t)work, 64), *t = copy + FD_BAND * FD_LDA;
     T *mine = t + FD_BAND * FD_TW;
-    const fd_ahead none = {NULL, 0, 0};
+    const fd_ahead none = {NULL, 0};
     for (ptrdiff_t row = first; row < last; row += FD_BAND) {
         const ptrdiff_t rows = FD_MIN(FD_BAND, last - row), padded = FD_UP(rows, FD_GROUP);
         const int direct = rows == padded && FD_T(in_place)(x);

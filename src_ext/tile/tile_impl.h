@@ -17,12 +17,14 @@
 #endif
 #if defined(__GNUC__)
 #define FD_INLINE static inline __attribute__((always_inline))
+#define FD_ALONE static __attribute__((noinline))
 #define FD_UNROLL _Pragma("GCC unroll 16")
 #define FD_LOOSE __attribute__((aligned(1), may_alias))
 #define FD_PREFETCH_WRITE(address) __builtin_prefetch((address), 1, 3)
 #define FD_OPAQUE(pointer) __asm__("" : "+r"(pointer)) /* stays in a register of its own */
 #else
 #define FD_INLINE static inline
+#define FD_ALONE static
 #define FD_UNROLL
 #define FD_LOOSE
 #define FD_PREFETCH_WRITE(address) ((void)0)
@@ -38,10 +40,11 @@
 #define FD_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define FD_UP(n, multiple) (((n) + (multiple) - 1) / (multiple) * (multiple))
 
-/* Rows handled together while packing, more when they are short: their column sums stay in
-   registers. */
+/* Rows handled together while packing, whose column sums stay in registers; more when they are
+   short: 32 of them stay in L1 meanwhile. */
 #define FD_BLOCK 8
 #define FD_BLOCK_NARROW 32
+#define FD_SHORT 512 /* bytes */
 /* Columns staged together when the source needs conversion. */
 #define FD_STAGE 64
 
@@ -52,30 +55,30 @@
 /* Memory to come, called into L2 a little at every step while the multipliers work. */
 typedef struct {
     const char *next;
-    ptrdiff_t step;  /* in 1/256 bytes */
-    ptrdiff_t lines; /* cache lines that FD_CALLED steps pass */
+    ptrdiff_t pace; /* in 1/256 bytes for a vector of a step */
 } fd_ahead;
-#define FD_CALLED 4
+#define FD_CALLED 4 /* steps between two calls */
 
-/* Spread `bytes` from `next` on over `steps` steps. */
-FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t steps)
+/* Spread `bytes` from `next` on over `work` vectors. */
+FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t work)
 {
-    ptrdiff_t step = bytes * 256 / (steps + 1), lines = (FD_CALLED * step / 256 + 32) / 64;
-    fd_ahead ahead = {next, step, FD_MAX(lines, 1)};
+    fd_ahead ahead = {next, bytes * 256 / (work + 1)};
     return ahead;
 }
 
-/* Call what the FD_CALLED steps from `step` on pass. */
-FD_INLINE void fd_call(const fd_ahead *ahead, ptrdiff_t step)
+/* Call what `work` vectors from vector `from` on pass: as many lines each time, for branches
+   that cannot be foretold cost more than a line called twice. */
+FD_INLINE void fd_call(const fd_ahead *ahead, ptrdiff_t from, ptrdiff_t work)
 {
-    const char *at = ahead->next + (step * ahead->step >> 8);
-    for (ptrdiff_t line = 0; line < ahead->lines; line++)
+    const char *at = ahead->next + (from * ahead->pace >> 8);
+    const ptrdiff_t lines = ((work * ahead->pace >> 8) + 63) / 64;
+    for (ptrdiff_t line = 0; line < lines; line++)
         FD_PREFETCH(at + 64 * line);
 }
 
-FD_INLINE void fd_advance(fd_ahead *ahead, ptrdiff_t steps)
+FD_INLINE void fd_advance(fd_ahead *ahead, ptrdiff_t work)
 {
-    ahead->next += steps * ahead->step >> 8;
+    ahead->next += work * ahead->pace >> 8;
 }
 
 /* Half precision to float, exact for every value including subnormals and infinities. */
@@ -165,6 +168,29 @@ typedef __m128i fd_part;
 #define FD_SETTLE(part) __asm__("" : "+v"(part))
 #endif
 
+/* A strip by itself takes shuffles of whole vectors: tile_square.h. */
+#if defined(__AVX512F__) && FD_BYTES == 64
+#define FD_TURNS (FD_TURNED / 8)
+#define FD_SQUARE(t) .square = square_##t, .unfold = unfold
+
+/* Put sums of products by turns where they belong in the upper half of a square. */
+FD_INLINE void fd_unfold(const double *sums, double *to, ptrdiff_t ld)
+{
+    FD_UNROLL
+    for (int i = 0; i < 8; i++)
+        FD_UNROLL
+        for (int j = i; j < 8; j++)
+            to[i * ld + j] += j - i < FD_TURNS ? sums[(j - i) * 8 + i] : sums[(8 + i - j) * 8 + j];
+}
+
+static void unfold(const double *products, double *triangle)
+{
+    fd_unfold(products, triangle, 8);
+}
+#else
+#define FD_SQUARE(t) .square = NULL, .unfold = NULL
+#endif
+
 #define T double
 #define FD_DEEP 1
 #define FD_LANES 1
@@ -173,6 +199,9 @@ typedef __m128i fd_part;
 #include "tile_vec.h"
 #include "tile_floats.h"
 #include "tile_pack.h"
+#ifdef FD_TURNS
+#include "tile_square.h"
+#endif
 #include "tile_scatter.h"
 #include "tile_rows.h"
 #include "tile_gram.h"
@@ -187,6 +216,9 @@ typedef __m128i fd_part;
 #include "tile_vec.h"
 #include "tile_floats.h"
 #include "tile_pack.h"
+#ifdef FD_TURNS
+#include "tile_square.h"
+#endif
 #include "tile_scatter.h"
 #include "tile_rows.h"
 #include "tile_gram.h"
@@ -236,6 +268,7 @@ static double read_words(const uint64_t *words, ptrdiff_t count)
 #define FD_KERNELS(t, size)                                                                       \
     {.width = FD_BYTES / 8, .gram_width = 64 / (size), .panel_rows = FD_PANEL * 8 / (size),       \
      .panel_bytes = panel_bytes_##t, .pack = pack_##t, .recentre = recentre_##t,                  \
+     FD_SQUARE(t),                                                                                \
      .multiply = multiply_##t, .rows_product = rows_product_##t, .row_errors = row_errors_##t,    \
      .rows_work = rows_work_##t, .errors_work = errors_work_##t,                                  \
      .gram_stack = gram_stack_##t, .gram_apply = gram_apply_##t, .gram_work = gram_work_##t,      \

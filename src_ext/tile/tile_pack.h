@@ -18,7 +18,8 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     const int by_rows = llabs((long long)x->col_step) <= llabs((long long)x->row_step);
     const ptrdiff_t width = by_rows ? padded : FD_STAGE;
     /* Rows summed together: the same for every layout, so that layouts agree to the last bit. */
-    const ptrdiff_t tall = cols > FD_STAGE ? FD_BLOCK : FD_BLOCK_NARROW;
+    const ptrdiff_t row_bytes = cols * (ptrdiff_t)sizeof(T);
+    const ptrdiff_t tall = row_bytes > FD_SHORT ? FD_BLOCK : FD_BLOCK_NARROW;
     const ptrdiff_t block = by_rows ? tall : FD_PANEL * FD_DEEP;
     _Alignas(64) T stage[FD_BLOCK_NARROW * FD_STAGE];
 

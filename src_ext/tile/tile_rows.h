@@ -87,7 +87,7 @@ FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t 
             acc[r][s] = first ? FD_T(splat)(0) : FD_T(load)(to + r * ld + s * FD_W);
     ptrdiff_t k = 0;
     for (; k + FD_CALLED <= depth; k += FD_CALLED) {
-        fd_call(ahead, k);
+        fd_call(ahead, k, FD_CALLED);
         FD_UNROLL
         for (int u = 0; u < FD_CALLED; u++)
             FD_T(rows_step)(strips, a + k + u, lda, b + (k + u) * strips * FD_W, acc);
@@ -251,7 +251,7 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
         const ptrdiff_t groups = (ldz / FD_W + FD_STRIPS - 1) / FD_STRIPS;
         fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
                                           (rows + FD_ROWS - 1) / FD_ROWS * groups * cols);
-        fd_ahead none = {NULL, 0, 0};
+        fd_ahead none = {NULL, 0};
         FD_T(centre)(x, row, rows, 0, cols, shift, a, lda);
         for (ptrdiff_t d = 0; d < cols; d += FD_DEPTH) {
             const ptrdiff_t deep = FD_MIN(FD_DEPTH, cols - d);

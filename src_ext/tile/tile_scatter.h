@@ -55,8 +55,8 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
         const ptrdiff_t cell = k / FD_CALLED; /* one by one: together they would block the loads */
         if (cell < cells)
             FD_PREFETCH_WRITE(to + cell % FD_ROWS * ld + cell / FD_ROWS * 8);
-        fd_call(ahead, k);
-        fd_call(ahead + 1, k);
+        fd_call(ahead, k * strips, FD_CALLED * strips);
+        fd_call(ahead + 1, k * strips, FD_CALLED * strips);
         FD_UNROLL
         for (int u = 0; u < FD_CALLED; u++)
             FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
@@ -68,8 +68,8 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
 
 #if FD_STRIPS > 1
 /* One strip only: even and odd steps apart, so that enough sums are under way. */
-FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows,
-                               double *to, ptrdiff_t ld, const fd_ahead *ahead)
+FD_ALONE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows,
+                              double *to, ptrdiff_t ld, const fd_ahead *ahead)
 {
     vec acc[FD_ROWS][FD_STRIPS];
     FD_UNROLL
@@ -77,7 +77,7 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
         acc[r][0] = acc[r][1] = FD_T(splat)(0);
     for (ptrdiff_t k = 0; k + 1 < rows; k += 2) {
         if (k % FD_CALLED == 0)
-            fd_call(ahead, k);
+            fd_call(ahead, k, FD_CALLED);
         vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);
         FD_UNROLL
         for (int r = 0; r < FD_ROWS; r++) {
@@ -96,6 +96,21 @@ FD_INLINE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff
 }
 #endif
 
+/* Functions of their own: in one, the registers of the largest tile go over. */
+FD_ALONE void FD_T(full_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows, double *to,
+                              ptrdiff_t ld, const fd_ahead ahead[2])
+{
+    FD_T(tile)(FD_STRIPS, a, b, rows, to, ld, ahead);
+}
+
+#if FD_STRIPS > 2
+FD_ALONE void FD_T(double_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows,
+                                double *to, ptrdiff_t ld, const fd_ahead ahead[2])
+{
+    FD_T(tile)(2, a, b, rows, to, ld, ahead);
+}
+#endif
+
 /* Strips of the broadcast side kept in L2 while strips of the vector side pass by. */
 #define FD_KEEP ((ptrdiff_t)((1 << 17) / (FD_PANEL * FD_BYTES)))
 
@@ -105,30 +120,40 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
 {
     const T *packed = packed_;
     const ptrdiff_t all = (cols + FD_C - 1) / FD_C, steps = (rows + FD_DEEP - 1) / FD_DEEP;
-    ptrdiff_t tiles = 0;
+    const ptrdiff_t turns = FD_UP(FD_MIN(cols, FD_C), FD_ROWS) / FD_ROWS * steps;
+    ptrdiff_t squares = 0;
     for (ptrdiff_t j = j0; j < j1; j++)
-        tiles += FD_UP(i1 - FD_MIN(FD_MAX(i0, j), i1), FD_STRIPS) / FD_STRIPS;
-    tiles *= FD_UP(FD_MIN(cols, FD_C), FD_ROWS) / FD_ROWS;
-    fd_ahead ahead[2] = {fd_spread(next, next_bytes, tiles * steps)};
+        squares += i1 - FD_MIN(FD_MAX(i0, j), i1);
+    fd_ahead ahead[2] = {fd_spread(next, next_bytes, squares * turns)};
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
     for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS), stop = i + FD_TAKE(i1 - i); i < i1;
          i = stop, stop += FD_TAKE(i1 - stop)) {
         const ptrdiff_t end = FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop), coming = FD_TAKE(i1 - stop);
         ahead[1] = fd_spread((const char *)(packed + stop * FD_STEP),
                              coming * FD_STEP * (ptrdiff_t)sizeof(T),
-                             (end - jb) * FD_C / FD_ROWS * steps);
+                             (end - jb) * (stop - i) * turns);
         for (ptrdiff_t j = jb; j < end; j++) {
-            const ptrdiff_t left = FD_MAX(i, j), strips = stop - left;
             const ptrdiff_t ld = (all - j) * FD_C;
-            const T *a = packed + left * FD_STEP, *b = packed + j * FD_STEP;
-            double *to = triangle + fd_triangle_offset(j, all, FD_C) + (left - j) * FD_C;
+            const T *b = packed + j * FD_STEP;
+            double *to = triangle + fd_triangle_offset(j, all, FD_C);
+            ptrdiff_t left = FD_MAX(i, j);
+#if defined(FD_TURNS) && FD_DEEP == FD_LANES /* floats */
+            if (left == j) {
+                FD_T(square_tile)(b, steps, to, ld, ahead);
+                fd_advance(ahead, steps);
+                left++;
+            }
+#endif
+            const T *a = packed + left * FD_STEP;
+            const ptrdiff_t strips = stop - left;
+            to += (left - j) * FD_C;
             const ptrdiff_t broadcast = FD_MIN(FD_C, cols - j * FD_C);
             for (ptrdiff_t r = 0; r < broadcast; r += FD_ROWS) {
                 if (strips == FD_STRIPS)
-                    FD_T(tile)(FD_STRIPS, a, b, steps, to, ld, ahead);
+                    FD_T(full_tile)(a, b, steps, to, ld, ahead);
 #if FD_STRIPS > 2
                 else if (strips == 2)
-                    FD_T(tile)(2, a, b, steps, to, ld, ahead);
+                    FD_T(double_tile)(a, b, steps, to, ld, ahead);
 #endif
 #if FD_STRIPS > 1
                 else if (strips == 1)
@@ -136,8 +161,8 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
 #endif
                 b += FD_ROWS * FD_LANES;
                 to += FD_ROWS * ld;
-                fd_advance(ahead, steps);
-                fd_advance(ahead + 1, steps);
+                fd_advance(ahead, strips * steps);
+                fd_advance(ahead + 1, strips * steps);
             }
         }
     }
