@@ -128,6 +128,7 @@ def _covariance(full: Shape, quick: Shape, target: float, share: float | None) -
 
 _COVARIANCES = [
     *_covariance((1_000_000, 8), (100_000, 8), 4.0, 0.65),
+    *_covariance((1_000_000, 16), (50_000, 16), 2.5, 0.65),
     *_covariance((1_000_000, 32), (50_000, 32), 2.5, None),
     *_covariance((1_000_000, 64), (50_000, 64), 2.5, 0.60),
     *_covariance((1_000_000, 128), (20_000, 128), 1.8, 0.60),
