@@ -120,18 +120,18 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
 {
     const T *packed = packed_;
     const ptrdiff_t all = (cols + FD_C - 1) / FD_C, steps = (rows + FD_DEEP - 1) / FD_DEEP;
-    const ptrdiff_t turns = FD_UP(FD_MIN(cols, FD_C), FD_ROWS) / FD_ROWS * steps;
-    ptrdiff_t squares = 0;
+    const ptrdiff_t each = FD_UP(FD_MIN(cols, FD_C), FD_ROWS) / FD_ROWS * steps; /* a pair's work */
+    ptrdiff_t pairs = 0; /* of strips */
     for (ptrdiff_t j = j0; j < j1; j++)
-        squares += i1 - FD_MIN(FD_MAX(i0, j), i1);
-    fd_ahead ahead[2] = {fd_spread(next, next_bytes, squares * turns)};
+        pairs += i1 - FD_MIN(FD_MAX(i0, j), i1);
+    fd_ahead ahead[2] = {fd_spread(next, next_bytes, pairs * each)};
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
     for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS), stop = i + FD_TAKE(i1 - i); i < i1;
          i = stop, stop += FD_TAKE(i1 - stop)) {
         const ptrdiff_t end = FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop), coming = FD_TAKE(i1 - stop);
         ahead[1] = fd_spread((const char *)(packed + stop * FD_STEP),
                              coming * FD_STEP * (ptrdiff_t)sizeof(T),
-                             (end - jb) * (stop - i) * turns);
+                             (end - jb) * (stop - i) * each);
         for (ptrdiff_t j = jb; j < end; j++) {
             const ptrdiff_t ld = (all - j) * FD_C;
             const T *b = packed + j * FD_STEP;
