@@ -43,7 +43,7 @@ cdef extern from "tile.h" nogil:
                          const double *) noexcept nogil
         int (*square)(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, void *, double *,
                       double *, double *) noexcept nogil
-        void unfold(const double *, double *) noexcept nogil
+        void unfold(const double *, ptrdiff_t, double *) noexcept nogil
         void multiply(const void *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
                       ptrdiff_t, double *, const char *, ptrdiff_t) noexcept nogil
         int rows_product(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
@@ -368,7 +368,7 @@ cdef class Scatter:
         cdef Panel panel = self.place_panel(memory)
         cdef Py_ssize_t start = first, stop
         cdef bint finite = True
-        cdef bint few = (self.kernel.square != NULL and self.features <= self.kernel.width
+        cdef bint few = (self.kernel.square != NULL and self.features <= 2 * self.kernel.width
                          and root == NULL and self.row_shift is None)
         while start < last:
             stop = min(start + self.kernel.panel_rows, last)
@@ -394,7 +394,7 @@ cdef class Scatter:
             return False
         finite[0] &= sound
         self.settle(panel)
-        self.kernel.unfold(products, self.triangle)
+        self.kernel.unfold(products, self.features, self.triangle)
         return True
 
     def merge(self, Scatter other):

@@ -156,7 +156,7 @@ def test_bytes_do_not_depend_on_threads_or_layout(kind, features):
 @pytest.mark.parametrize("kind", ["f8", "f4", "f2", "i4"])
 @pytest.mark.parametrize("jump", [0, 9])
 def test_few_features_do_not_depend_on_layout_or_threads(kind, jump, rng):
-    for features in range(1, 10):
+    for features in (*range(1, 10), 12, 15, 16, 17):
         rows = 70_001 + features
         jumped = np.arange(rows) // 10_000 % 3 == 1  # some panels are packed, some are not
         X = (40 * (rng.random((rows, features)) + jump * jumped[:, None])).astype(kind)
@@ -172,6 +172,20 @@ def test_few_features_do_not_depend_on_layout_or_threads(kind, jump, rng):
         for threads in (1, 3, 8):
             with fastdr.num_threads(threads):
                 assert (fastdr.moments(X).scatter == found.scatter).all()
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-23, 1e-14, 1e19, 3e37])
+@pytest.mark.parametrize("features", [1, 8, 9, 16, 17, 130])
+def test_products_that_leave_the_range_of_float32_are_seen(features, scale, rng):
+    """A twin in float64 tells; without the double pass variances would be 0 or infinite."""
+    normal = rng.standard_normal((9000, features))
+    rare = np.where(rng.random(normal.shape) < 0.01, normal, 0)
+    some = normal * np.where(np.arange(features) % 2, 1.0, scale)
+    for rows in (scale * normal, scale * rare, some):
+        X = rows.astype("f4")
+        found, twin = fastdr.moments(X).scatter, fastdr.moments(X.astype(float)).scatter
+        size = np.sqrt(np.outer(np.diag(twin), np.diag(twin)))
+        assert (np.abs(found - twin) <= 1e-6 * size).all()  # as scatter.single_error reckons
 
 
 def test_rows_of_weight_zero_do_not_count_at_panel_edges():

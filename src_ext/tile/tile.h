@@ -20,8 +20,8 @@ enum { FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_
 /* Vectors of a strip in one panel: with 192 four strips fill the 48 KB of L1. */
 #define FD_PANEL 192
 
-/* Products of eight columns with each other, each pair once or, four apart, twice. */
-#define FD_TURNED 40
+/* Products of sixteen columns with each other, each pair once or, eight apart, twice. */
+#define FD_TURNED 144
 
 /* A strided matrix of any supported dtype; steps in bytes, possibly zero or negative. */
 typedef struct {
@@ -54,8 +54,10 @@ typedef struct {
 
     /* Pack rows [first, last) into strips; sums[j] = sum_i f² (x[i,j] - shift) and
        squares[j] = sum_i f² (x[i,j] - shift)², with f = row_factor and the column's shift,
-       float64, padded with zeros to whole strips. Integers have only col_shift, which is integral
-       and lies among them, and no squares. */
+       float64, padded with zeros to whole strips. Squares, which tell where a panel belongs, may
+       be as exact as the working type only, but are neither 0 nor infinite where they left its
+       range. Integers have only col_shift, which is integral and lies among them, and no
+       squares. */
     void (*pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const fd_affine *affine,
                  void *packed, double *sums, double *squares);
 
@@ -64,13 +66,13 @@ typedef struct {
     void (*recentre)(void *packed, ptrdiff_t rows, ptrdiff_t cols, const double *means,
                      const double *row_factor);
 
-    /* The sums and squares of pack and the products of multiply at once, for at most `width`
-       columns without factors and shifts of rows. `products` have an order of their own, in which
+    /* The sums and squares of pack and the products of multiply at once, for at most two strips
+       without factors and shifts of rows. `products` have an order of their own, in which
        `unfold` adds them to a triangle. Returns 0, having done nothing, if a shift is not exact in
        the working type. stage: panel_bytes. NULL where there are no such kernels. */
     int (*square)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
                   void *stage, double *sums, double *squares, double products[FD_TURNED]);
-    void (*unfold)(const double products[FD_TURNED], double *triangle);
+    void (*unfold)(const double products[FD_TURNED], ptrdiff_t cols, double *triangle);
 
     /* Add Z'Z of packed rows to a triangle: row strips [j0, j1), column strips [i0, i1). */
     void (*multiply)(const void *packed, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,

@@ -64,9 +64,12 @@ FD_INLINE void FD_T(interleave)(const T *even, const T *odd, T *left, T *right)
 }
 #endif
 
-/* Sums of a vector of columns, in float64 whatever T is: Σ f²(x - shift) and Σ f²(x - shift)². */
+/* Sums of a vector of columns, in float64 whatever T is: Σ f²(x - shift) and Σ f²(x - shift)².
+   Of float32 whose shift is by column only and exact, the shift comes off the sum of all rows,
+   which loses nothing, and the squares, which only tell where a panel belongs, are in float32. */
 typedef struct {
     fd_wide sum[sizeof(double) / sizeof(T)], square[sizeof(double) / sizeof(T)];
+    vec flat, seen; /* squares in float32, and the bits of what is squared */
 } FD_T(fd_sums);
 
 /* Put a vector of a row, of which `count` columns exist, in `to` and add it to the sums; plain =
@@ -92,6 +95,16 @@ FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec hig
             z = FD_T(fma)(z, FD_T(splat)((T)*factor), FD_T(splat)(0));
     }
     FD_T(store)(to, z);
+#if FD_LANES == 2
+    if (plain) {
+        sums->flat = FD_T(fma)(z, z, sums->flat);
+        sums->seen = FD_T(either)(z, sums->seen);
+        FD_UNROLL
+        for (int v = 0; v < 2; v++)
+            sums->sum[v] = fd_add_wide(sums->sum[v], FD_T(fd_widen)(from + v * FD_D));
+        return;
+    }
+#endif
     FD_UNROLL
     for (int v = 0; v < (int)(sizeof(double) / sizeof(T)); v++) {
         if (v * FD_D >= count)
@@ -107,9 +120,10 @@ FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec hig
     }
 }
 
-/* Pack `rows` rows of a vector of columns, summed in FD_CHAINS parts to keep the adders busy. */
+/* Pack `rows` rows of a vector of columns, summed in FD_CHAINS parts to keep the adders busy, and
+   call into L1 what lies `ahead` elements further: its turn comes when other columns had theirs. */
 FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdiff_t ld,
-                                ptrdiff_t rows, const T *high, const T *low,
+                                ptrdiff_t ahead, ptrdiff_t rows, const T *high, const T *low,
                                 const fd_affine *affine, ptrdiff_t first, T *to, double *sums,
                                 double *squares)
 {
@@ -120,6 +134,9 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
     fd_wide shift[PARTS];
     FD_T(fd_sums) chain[FD_CHAINS];
     FD_UNROLL
+    for (int c = 0; c < FD_CHAINS; c++)
+        chain[c].flat = chain[c].seen = FD_T(splat)(0);
+    FD_UNROLL
     for (int v = 0; v < PARTS; v++) {
         shift[v] = fd_add_wide(FD_T(fd_widen)(high + v * FD_D), FD_T(fd_widen)(low + v * FD_D));
         FD_UNROLL
@@ -128,15 +145,18 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
     }
     ptrdiff_t i = 0;
 #define FD_PACK_ROW(i, to, sums)                                                                   \
+    FD_PREFETCH_NEAR(from + (i) * ld + ahead);                                                     \
     FD_T(pack_row)(plain, count, from + (i) * ld, h, l, shift,                                     \
                    row_shift ? row_shift + (i) : NULL, factor ? factor + (i) : NULL, to, sums)
 #if FD_LANES == 1
     for (; i + FD_CHAINS <= rows; i += FD_CHAINS)
         FD_UNROLL
-        for (int c = 0; c < FD_CHAINS; c++)
+        for (int c = 0; c < FD_CHAINS; c++) {
             FD_PACK_ROW(i + c, to + (i + c) * FD_W, chain + c);
-    for (; i < rows; i++)
+        }
+    for (; i < rows; i++) {
         FD_PACK_ROW(i, to + i * FD_W, chain);
+    }
 #else
     _Alignas(64) T pair[2][FD_BYTES / sizeof(T)];
     for (; i + FD_CHAINS <= rows; i += FD_CHAINS)
@@ -148,14 +168,30 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
         }
     for (; i < rows; i += 2, to += FD_W) { /* a last row without a partner is paired with zeros */
         FD_PACK_ROW(i, pair[0], chain);
-        if (i + 1 < rows)
+        if (i + 1 < rows) {
             FD_PACK_ROW(i + 1, pair[1], chain + 1);
-        else
+        } else
             FD_T(store)(pair[1], FD_T(splat)(0));
         FD_T(interleave)(pair[0], pair[1], to, to + FD_STEP);
     }
 #endif
 #undef FD_PACK_ROW
+#if FD_LANES == 2
+    if (plain) {
+        FD_UNROLL
+        for (int c = 1; c < FD_CHAINS; c++) {
+            chain[0].flat = FD_T(add)(chain[0].flat, chain[c].flat);
+            chain[0].seen = FD_T(either)(chain[0].seen, chain[c].seen);
+        }
+        _Alignas(64) T square[FD_BYTES / sizeof(T)];
+        FD_T(store)(square, FD_T(bounded)(chain[0].flat, chain[0].seen));
+        FD_UNROLL
+        for (int v = 0; v < PARTS; v++) {
+            chain[0].square[v] = FD_T(fd_widen)(square + v * FD_D);
+            chain[0].sum[v] = fd_fma_wide(shift[v], fd_splat_wide(-(double)rows), chain[0].sum[v]);
+        }
+    }
+#endif
     FD_UNROLL
     for (int v = 0; v < PARTS; v++) {
         if (v * FD_D >= count)
@@ -172,8 +208,8 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
 }
 
 /* Pack `cols` columns from column `col` on of rows [row, row + rows), zeros behind the last. */
-FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff_t rows,
-                                 ptrdiff_t col, ptrdiff_t cols, const T *high, const T *low,
+FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff_t ahead,
+                                 ptrdiff_t rows, ptrdiff_t col, ptrdiff_t cols, const T *high, const T *low,
                                  const fd_affine *affine, ptrdiff_t row, ptrdiff_t first,
                                  T *packed, double *sums, double *squares)
 {
@@ -181,8 +217,8 @@ FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff
         const ptrdiff_t count = col + cols - c;
         T *to = packed + c / FD_C * FD_STEP + (row - first) / FD_DEEP * FD_W;
 #define FD_PACK(plain, count)                                                                      \
-    FD_T(pack_strip)(plain, count, from, ld, rows, high + c, low + c, affine, row, to, sums + c,   \
-                     squares + c)
+    FD_T(pack_strip)(plain, count, from, ld, ahead, rows, high + c, low + c, affine, row, to,      \
+                     sums + c, squares + c)
         if (plain && count >= FD_W)
             FD_PACK(1, FD_W);
         else if (plain)

@@ -20,6 +20,7 @@
 #define FD_ALONE static __attribute__((noinline))
 #define FD_UNROLL _Pragma("GCC unroll 16")
 #define FD_LOOSE __attribute__((aligned(1), may_alias))
+#define FD_PREFETCH_NEAR(address) __builtin_prefetch((address), 0, 3) /* into L1 */
 #define FD_PREFETCH_WRITE(address) __builtin_prefetch((address), 1, 3)
 #define FD_OPAQUE(pointer) __asm__("" : "+r"(pointer)) /* stays in a register of its own */
 #else
@@ -27,6 +28,7 @@
 #define FD_ALONE static
 #define FD_UNROLL
 #define FD_LOOSE
+#define FD_PREFETCH_NEAR(address) ((void)0)
 #define FD_PREFETCH_WRITE(address) ((void)0)
 #define FD_OPAQUE(pointer) ((void)0)
 #endif
@@ -47,6 +49,10 @@
 #define FD_SHORT 512 /* bytes */
 /* Columns staged together when the source needs conversion. */
 #define FD_STAGE 64
+
+/* Sums of squares that stand for what leaves the range of float32. */
+#define FD_HUGE 1e37f
+#define FD_TINY 1e-37f
 
 /* Vectors of the next tile when `left` remain: never one alone after a full one, which would leave
    the multipliers waiting. */
@@ -168,24 +174,32 @@ typedef __m128i fd_part;
 #define FD_SETTLE(part) __asm__("" : "+v"(part))
 #endif
 
-/* A strip by itself takes shuffles of whole vectors: tile_square.h. */
+/* Strips by themselves take shuffles of whole vectors: tile_square.h. */
 #if defined(__AVX512F__) && FD_BYTES == 64
-#define FD_TURNS (FD_TURNED / 8)
+#define FD_TURNS 5 /* of eight columns */
 #define FD_SQUARE(t) .square = square_##t, .unfold = unfold
 
-/* Put sums of products by turns where they belong in the upper half of a square. */
-FD_INLINE void fd_unfold(const double *sums, double *to, ptrdiff_t ld)
+/* Put products of `cols` columns (8 or 16) by turns, which lie one turn after the other, where
+   they belong in the upper half of a square; of its 8 columns from `first` on. */
+FD_INLINE void fd_unfold(const double *sums, int cols, int first, double *to, ptrdiff_t ld)
 {
     FD_UNROLL
-    for (int i = 0; i < 8; i++)
+    for (int i = first; i < first + 8; i++, to += ld)
         FD_UNROLL
-        for (int j = i; j < 8; j++)
-            to[i * ld + j] += j - i < FD_TURNS ? sums[(j - i) * 8 + i] : sums[(8 + i - j) * 8 + j];
+        for (int j = i; j < cols; j++) {
+            const int turn = j - i <= cols / 2 ? j - i : cols + i - j;
+            to[j - first] += sums[turn * cols + (turn == j - i ? i : j)];
+        }
 }
 
-static void unfold(const double *products, double *triangle)
+static void unfold(const double *products, ptrdiff_t cols, double *triangle)
 {
-    fd_unfold(products, triangle, 8);
+    if (cols <= 8)
+        fd_unfold(products, 8, 0, triangle, 8);
+    else {
+        fd_unfold(products, 16, 0, triangle, 16);
+        fd_unfold(products, 16, 8, triangle + fd_triangle_offset(1, 2, 8), 8);
+    }
 }
 #else
 #define FD_SQUARE(t) .square = NULL, .unfold = NULL

@@ -45,7 +45,8 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
                     stage[i * ld + j] = 0;
             from = stage;
         }
-        FD_T(pack_strips)(plain, from, ld, rows, col, wide, high, low, affine, row, first,
+        const ptrdiff_t ahead = !in_place ? 0 : tall == FD_BLOCK ? FD_STAGE : tall * ld;
+        FD_T(pack_strips)(plain, from, ld, ahead, rows, col, wide, high, low, affine, row, first,
                           packed, sums, squares);
     }
 }

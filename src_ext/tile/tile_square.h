@@ -1,8 +1,9 @@
-/* Typed part: products of the eight columns of one strip, each once.
+/* Typed part: products of the columns of one strip or two with each other, each once.
 
-   In a square of columns by columns most products stand twice. Turned around its end by 0 … 4
-   columns, a row meets each of its elements once: five multiply-adds instead of eight. That needs
-   shuffles of whole vectors and eight columns in each, so it is there for AVX-512 only. */
+   In a square of columns by columns most products stand twice. Turned around its end by 0 up to
+   half its columns, a row meets each of its elements once: of eight columns five multiply-adds
+   instead of eight, of sixteen 17 vectors of products instead of 32. That needs shuffles of whole
+   vectors and eight columns in a strip, so it is there for AVX-512 only. */
 
 /* Columns i, i + 1, …, i + 4 of eight in place of column i. */
 FD_INLINE void FD_T(turn)(vec z, vec turned[FD_TURNS])
@@ -42,142 +43,243 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
     }
     if (rows % 2)
         FD_T(add_turned)(FD_T(load)(a + (rows - 1) * FD_W), even);
-    _Alignas(64) double sums[FD_TURNED];
+    _Alignas(64) double sums[8 * FD_TURNS];
     FD_UNROLL
     for (int k = 0; k < FD_TURNS; k++)
         fd_store_wide(sums + 8 * k, FD_T(widened)(FD_T(add)(even[k], odd[k]), 0));
-    fd_unfold(sums, to, ld);
+    fd_unfold(sums, 8, 0, to, ld);
 }
 
-/* Rows that fit a strip are multiplied as they are read, not packed first. A vector holds one row
-   of float64 or, one behind the other, two of float32. */
+/* Rows that fit a strip or two are multiplied as they are read, not packed first. */
 #define FD_FAR 8192 /* bytes that rows are called ahead */
 
+/* Vectors of products of so many strips. */
+#define FD_PRODUCTS(strips) ((strips) == 1 ? FD_TURNS : FD_TURNED / (int)FD_W)
+
+/* Products in T; sums, in float64, of float64 less its shift and of float32 as it is. */
 typedef struct {
-    vec shift, acc[FD_TURNS];
-    fd_wide wide, sum[FD_LANES], square[FD_LANES]; /* in float64: nothing is rounded to T */
+    vec shift[2 / FD_LANES], acc[FD_TURNED / FD_W];
+    fd_wide sum[2];
+    __m512i seen; /* bits of float32 less its shift: products of tiny values vanish */
 } FD_T(fd_gathered);
 
 /* Begin; returns 0 if a shift is not exact in T. */
-FD_INLINE int FD_T(begin)(const double *shift, ptrdiff_t cols, FD_T(fd_gathered) *all)
+FD_INLINE int FD_T(begin)(int strips, const double *shift, ptrdiff_t cols, FD_T(fd_gathered) *all)
 {
-    _Alignas(64) T high[FD_W] = {0};
-    _Alignas(64) double wide[FD_D] = {0};
+    _Alignas(64) T high[16] = {0};
+    const int vectors = FD_PRODUCTS(strips);
     for (ptrdiff_t j = 0; shift && j < cols; j++) {
         T low;
         FD_T(split)(shift[j], high + j, &low);
         if (low != 0)
             return 0;
-        wide[j] = shift[j];
-        high[FD_W - FD_C + j] = high[j];
+        if (strips == 1) /* for the second row in a vector */
+            high[8 + j] = high[j];
     }
-    all->shift = FD_T(load)(high);
-    all->wide = fd_load_wide(wide);
     FD_UNROLL
-    for (int k = 0; k < FD_TURNS; k++)
+    for (int v = 0; v < 2 / FD_LANES; v++)
+        all->shift[v] = FD_T(load)(high + v * FD_W);
+    FD_UNROLL
+    for (int k = 0; k < vectors; k++)
         all->acc[k] = FD_T(splat)(0);
-    FD_UNROLL
-    for (int l = 0; l < FD_LANES; l++)
-        all->sum[l] = all->square[l] = fd_splat_wide(0);
+    all->sum[0] = all->sum[1] = fd_splat_wide(0);
+    all->seen = _mm512_setzero_si512();
     return 1;
 }
 
 #if FD_LANES == 1
-FD_INLINE void FD_T(gather)(ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
+/* acc[2k] += a times column i + k of sixteen in place of column i, acc[2k + 1] likewise for b. */
+FD_INLINE void FD_T(add_both)(vec a, vec b, vec *acc)
+{
+    const __m512i low = (__m512i)a, high = (__m512i)b;
+    vec left[9] = {a}, right[9] = {b};
+    left[2] = (vec)_mm512_alignr_epi64(high, low, 2);
+    right[2] = (vec)_mm512_alignr_epi64(low, high, 2);
+    left[4] = (vec)_mm512_alignr_epi64(high, low, 4);
+    right[4] = (vec)_mm512_alignr_epi64(low, high, 4);
+    left[6] = (vec)_mm512_alignr_epi64(high, low, 6);
+    right[6] = (vec)_mm512_alignr_epi64(low, high, 6);
+    left[8] = b, right[8] = a;
+    FD_UNROLL
+    for (int k = 0; k < 8; k++) {
+        if (k % 2) {
+            left[k] = (vec)_mm512_shuffle_pd((__m512d)left[k - 1], (__m512d)left[k + 1], 0x55);
+            right[k] = (vec)_mm512_shuffle_pd((__m512d)right[k - 1], (__m512d)right[k + 1], 0x55);
+        }
+        acc[2 * k] = FD_T(fma)(a, left[k], acc[2 * k]);
+        acc[2 * k + 1] = FD_T(fma)(b, right[k], acc[2 * k + 1]);
+    }
+    acc[16] = FD_T(fma)(a, b, acc[16]);
+}
+
+/* A row. */
+FD_INLINE void FD_T(gather)(int strips, ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
                             FD_T(fd_gathered) *all)
 {
     (void)ld, (void)rows;
-    const vec row = count == FD_C ? FD_T(load_loose)(from) : FD_T(load_part)(from, count);
-    const vec z = FD_T(sub)(row, all->shift);
-    FD_T(add_turned)(z, all->acc);
-    all->sum[0] = fd_add_wide(all->sum[0], z);
-    all->square[0] = all->acc[0];
+    vec z[2];
+    FD_UNROLL
+    for (int s = 0; s < strips; s++) {
+        const ptrdiff_t here = FD_MIN(FD_C, count - s * FD_C);
+        vec row = here == FD_C ? FD_T(load_loose)(from + s * FD_C)
+                               : FD_T(load_part)(from + s * FD_C, here);
+        z[s] = FD_T(sub)(row, all->shift[s]);
+        all->sum[s] = fd_add_wide(all->sum[s], z[s]);
+    }
+    if (strips == 2)
+        FD_T(add_both)(z[0], z[1], all->acc);
+    else
+        FD_T(add_turned)(z[0], all->acc);
 }
 #else
-FD_INLINE __m256 FD_T(one_row)(ptrdiff_t count, const T *from)
+FD_INLINE __m256 FD_T(half)(ptrdiff_t count, const T *from)
 {
-    if (count == FD_C)
+    if (count >= 8)
         return _mm256_loadu_ps(from);
     return _mm256_maskz_loadu_ps((__mmask8)((1u << count) - 1), from);
 }
 
-/* One row or two, `ld` apart. */
-FD_INLINE void FD_T(gather)(ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
+/* A row of two strips; or one row or two, `ld` apart, of one. */
+FD_INLINE void FD_T(gather)(int strips, ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
                             FD_T(fd_gathered) *all)
 {
-    __m512 pair = (__m512)all->shift; /* what is not there leaves zero */
-    if (rows == 2 && count == FD_C && ld == FD_C)
-        pair = _mm512_loadu_ps(from);
+    const ptrdiff_t apart = strips == 2 ? 8 : ld, second = strips == 2 ? count - 8 : count;
+    const int halves = strips == 2 ? 2 : rows;
+    __m512 both = (__m512)all->shift[0]; /* what is not there leaves zero */
+    if (halves == 2 && second == 8 && apart == 8)
+        both = _mm512_loadu_ps(from);
     else {
-        pair = _mm512_insertf32x8(pair, FD_T(one_row)(count, from), 0);
-        if (rows == 2)
-            pair = _mm512_insertf32x8(pair, FD_T(one_row)(count, from + ld), 1);
+        both = _mm512_insertf32x8(both, FD_T(half)(count, from), 0);
+        if (halves == 2)
+            both = _mm512_insertf32x8(both, FD_T(half)(second, from + apart), 1);
     }
-    const vec z = FD_T(sub)((vec)pair, all->shift);
-    const __m512i none = (__m512i)z, four = _mm512_shuffle_i32x4(none, none, 0xb1);
-    all->acc[0] = FD_T(fma)(z, z, all->acc[0]);
-    all->acc[1] = FD_T(fma)(z, (vec)_mm512_alignr_epi8(four, none, 4), all->acc[1]);
-    all->acc[2] = FD_T(fma)(z, (vec)_mm512_alignr_epi8(four, none, 8), all->acc[2]);
-    all->acc[3] = FD_T(fma)(z, (vec)_mm512_alignr_epi8(four, none, 12), all->acc[3]);
-    all->acc[4] = FD_T(fma)(z, (vec)four, all->acc[4]);
+    const vec z = FD_T(sub)((vec)both, all->shift[0]);
+    const __m512i none = (__m512i)z, eight = _mm512_shuffle_i32x4(none, none, 0x4e);
+    const __m512i four = _mm512_shuffle_i32x4(none, none, strips == 2 ? 0x39 : 0xb1);
+#define FD_ADD(k, turned) all->acc[k] = FD_T(fma)(z, (vec)(turned), all->acc[k])
+    FD_ADD(0, none);
+    FD_ADD(1, _mm512_alignr_epi8(four, none, 4));
+    FD_ADD(2, _mm512_alignr_epi8(four, none, 8));
+    FD_ADD(3, _mm512_alignr_epi8(four, none, 12));
+    FD_ADD(4, four);
+    if (strips == 2) {
+        FD_ADD(5, _mm512_alignr_epi8(eight, four, 4));
+        FD_ADD(6, _mm512_alignr_epi8(eight, four, 8));
+        FD_ADD(7, _mm512_alignr_epi8(eight, four, 12));
+        FD_ADD(8, eight);
+    }
+#undef FD_ADD
+    all->seen = _mm512_or_si512(all->seen, none);
     FD_UNROLL
-    for (int l = 0; l < rows; l++) {
-        fd_wide value = (fd_wide)_mm512_cvtps_pd(FD_T(one_row)(count, from + l * ld));
-        value = fd_sub_wide(value, all->wide);
-        all->sum[l] = fd_add_wide(all->sum[l], value);
-        all->square[l] = fd_fma_wide(value, value, all->square[l]);
+    for (int h = 0; h < halves; h++) {
+        const __m256 half = FD_T(half)(h ? second : count, from + h * apart);
+        all->sum[h] = fd_add_wide(all->sum[h], (fd_wide)_mm512_cvtps_pd(half));
     }
 }
 #endif
 
-/* All rows but an odd one; returns where that lies. */
-FD_INLINE const T *FD_T(gather_all)(ptrdiff_t count, const T *from, ptrdiff_t ld, ptrdiff_t rows,
-                                    FD_T(fd_gathered) *all)
+/* All rows but an odd one. */
+FD_INLINE void FD_T(gather_all)(int strips, ptrdiff_t count, const T *from, ptrdiff_t ld,
+                                ptrdiff_t rows, FD_T(fd_gathered) *all)
 {
-    for (; rows >= FD_LANES; rows -= FD_LANES, from += FD_LANES * ld) {
-        FD_PREFETCH((const char *)from + FD_FAR);
-        FD_T(gather)(count, from, ld, FD_LANES, all);
+    const int each = strips == 1 ? FD_LANES : 1;
+    for (; rows >= each; rows -= each, from += each * ld) {
+        FD_UNROLL
+        for (int line = 0; line < strips * each / FD_LANES; line++)
+            FD_PREFETCH((const char *)from + FD_FAR + 64 * line);
+        FD_T(gather)(strips, count, from, ld, each, all);
     }
-    return from;
+    if (rows)
+        FD_T(gather)(strips, count, from, ld, 1, all);
+}
+
+/* Add products to those in float64, and begin them again. */
+FD_INLINE void FD_T(empty)(int strips, FD_T(fd_gathered) *all, double *products)
+{
+    const int vectors = FD_PRODUCTS(strips);
+    FD_UNROLL
+    for (int k = 0; k < vectors; k++) {
+        _Alignas(64) T values[FD_W];
+        FD_T(store)(values, all->acc[k]);
+        all->acc[k] = FD_T(splat)(0);
+        FD_UNROLL
+        for (int h = 0; h < FD_LANES; h++) {
+            double *to = products + 8 * (strips == 1 ? k : k * FD_LANES + h);
+            fd_store_wide(to, fd_add_wide(fd_load_wide(to), FD_T(fd_widen)(values + 8 * h)));
+        }
+    }
+}
+
+/* Rows of `count` columns, `ld` apart. */
+FD_INLINE void FD_T(square_rows)(int strips, const T *from, ptrdiff_t ld, ptrdiff_t rows,
+                                 ptrdiff_t count, FD_T(fd_gathered) *all, double *products)
+{
+    const ptrdiff_t most = FD_PANEL * (strips == 1 ? FD_LANES : 1); /* rows of a sum in T */
+    for (; rows > 0; rows -= most, from += most * ld) {
+        const ptrdiff_t here = FD_MIN(most, rows);
+        if (count == strips * 8 && ld == strips * 8) /* constants, for the loop's sake */
+            FD_T(gather_all)(strips, strips * 8, from, strips * 8, here, all);
+        else
+            FD_T(gather_all)(strips, count, from, ld, here, all);
+        FD_T(empty)(strips, all, products);
+    }
+}
+
+/* Sums and squares of all columns; `products` that are not turned are squares. */
+FD_INLINE void FD_T(add_up)(int strips, ptrdiff_t rows, const FD_T(fd_gathered) *all,
+                            const double *products, double *sums, double *squares)
+{
+    _Alignas(64) double sum[16];
+    fd_store_wide(sum, all->sum[0]);
+    fd_store_wide(sum + 8, all->sum[1]);
+#if FD_LANES == 2
+    _Alignas(64) uint32_t seen[16];
+    _Alignas(64) T shift[16];
+    _mm512_store_si512(seen, all->seen);
+    FD_T(store)(shift, all->shift[0]);
+#endif
+    for (int j = 0; j < 8 * strips; j++) {
+        sums[j] = sum[j];
+        squares[j] = products[j];
+#if FD_LANES == 2
+        if (strips == 1)
+            sums[j] += sum[8 + j], seen[j] |= seen[8 + j];
+        sums[j] -= (double)rows * shift[j];
+        if (!(squares[j] < FD_HUGE)) /* overflow says nothing of the values: their sum does */
+            squares[j] = FD_HUGE;
+        if (squares[j] < FD_TINY && seen[j] << 1) /* whatever the sign */
+            squares[j] = FD_TINY;
+#endif
+    }
+}
+
+FD_INLINE int FD_T(square_strips)(int strips, const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
+                                  const double *shift, void *stage, double *sums,
+                                  double *squares, double *products)
+{
+    const T *from = (const T *)(x->data + first * x->row_step);
+    ptrdiff_t ld = x->row_step / (ptrdiff_t)sizeof(T);
+    FD_T(fd_gathered) all;
+    if (!FD_T(begin)(strips, shift, x->cols, &all))
+        return 0;
+    if (!FD_T(in_place)(x)) {
+        ld = strips * 8;
+        FD_T(fetch)(x, first, last - first, 0, x->cols, stage, ld);
+        from = stage;
+    }
+    memset(products, 0, FD_TURNED * sizeof(double));
+    FD_T(square_rows)(strips, from, ld, last - first, x->cols, &all, products);
+    FD_T(add_up)(strips, last - first, &all, products, sums, squares);
+    return 1;
 }
 
 static int FD_T(square)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
                         void *stage, double *sums, double *squares, double *products)
 {
-    const T *from = (const T *)(x->data + first * x->row_step);
-    const ptrdiff_t rows = last - first, count = x->cols;
-    ptrdiff_t ld = x->row_step / (ptrdiff_t)sizeof(T);
-    FD_T(fd_gathered) all;
-    if (!FD_T(begin)(shift, count, &all))
-        return 0;
-    if (!FD_T(in_place)(x)) {
-        FD_T(fetch)(x, first, rows, 0, count, stage, FD_C);
-        from = stage;
-        ld = FD_C;
-    }
-    if (count == FD_C && ld == FD_C) /* constants, for the loop's sake */
-        from = FD_T(gather_all)(FD_C, from, FD_C, rows, &all);
-    else
-        from = FD_T(gather_all)(count, from, ld, rows, &all);
-    if (rows % FD_LANES)
-        FD_T(gather)(count, from, ld, 1, &all);
-#if FD_LANES == 2
-    all.sum[0] = fd_add_wide(all.sum[0], all.sum[1]);
-    all.square[0] = fd_add_wide(all.square[0], all.square[1]);
-#endif
-    fd_store_wide(sums, all.sum[0]);
-    fd_store_wide(squares, all.square[0]);
-    FD_UNROLL
-    for (int k = 0; k < FD_TURNS; k++) {
-        _Alignas(64) T values[FD_W];
-        FD_T(store)(values, all.acc[k]);
-        fd_wide total = FD_T(fd_widen)(values);
-#if FD_LANES == 2
-        total = fd_add_wide(total, FD_T(fd_widen)(values + FD_C));
-#endif
-        fd_store_wide(products + 8 * k, total);
-    }
-    return 1;
+    if (x->cols <= 8)
+        return FD_T(square_strips)(1, x, first, last, shift, stage, sums, squares, products);
+    return FD_T(square_strips)(2, x, first, last, shift, stage, sums, squares, products);
 }
 
 #undef FD_FAR
+#undef FD_PRODUCTS

@@ -35,6 +35,45 @@ FD_INLINE vec FD_T(sub)(vec a, vec b) { FD_EACH a.v[i_] -= b.v[i_]; return a; }
 #undef FD_EACH
 #endif
 
+#if FD_LANES == 2
+/* All bits of both. */
+FD_INLINE vec FD_T(either)(vec a, vec b)
+{
+#ifdef FD_VECTORS
+    return (vec)((fd_words)a | (fd_words)b);
+#else
+    union { T value; uint32_t bits; } one, other;
+    for (int i = 0; i < (int)FD_W; i++) {
+        one.value = a.v[i], other.value = b.v[i];
+        one.bits |= other.bits;
+        a.v[i] = one.value;
+    }
+    return a;
+#endif
+}
+
+/* Sums of squares in float32, of values that have the bits `seen`: neither infinite nor zero
+   because they left its range, but FD_HUGE and FD_TINY, which are outside it for a panel. */
+FD_INLINE vec FD_T(bounded)(vec squares, vec seen)
+{
+#if defined(__AVX512F__) && FD_BYTES == 64
+    const __mmask16 any = _mm512_cmp_ps_mask((__m512)seen, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    const __m512 most = _mm512_min_ps((__m512)squares, _mm512_set1_ps(FD_HUGE)); /* of NaN, too */
+    return (vec)_mm512_mask_max_ps(most, any, most, _mm512_set1_ps(FD_TINY));
+#else
+    _Alignas(64) T value[FD_BYTES / sizeof(T)], bits[FD_BYTES / sizeof(T)];
+    FD_T(store)(value, squares);
+    FD_T(store)(bits, seen);
+    for (ptrdiff_t i = 0; i < FD_W; i++) {
+        const T least = bits[i] != 0 ? FD_TINY : 0; /* whatever their sign */
+        value[i] = value[i] < FD_HUGE ? value[i] : FD_HUGE;
+        value[i] = value[i] > least ? value[i] : least;
+    }
+    return FD_T(load)(value);
+#endif
+}
+#endif
+
 /* `count` elements from p, 1 or 2, as often as a vector holds them. */
 FD_INLINE vec FD_T(repeat)(const T *p, int count)
 {
