@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from bench.cases import Work
+from fastdr.threads import ordered_map
 
 MIB = 1 << 20
+PARTS = 16  # of what is read, taken by whichever thread is free
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,15 @@ def measure(threads: int, *, quick: bool = False) -> Limits:
         f8, f4 = (_flops(dense.peak_flops, size, pool, threads, seconds, repeats)
                   for size in (8, 4))
         return Limits(f8, f4, _read(dense.read_bytes, size, pool, threads, repeats))
+
+
+def reading(size: float) -> Callable[[], Any]:
+    """Return a call that reads `size` bytes once, by as many threads as fastdr has."""
+    read_bytes = _kernels().read_bytes
+    buffer = np.ones(int(size), np.uint8)
+    edges = [buffer.size * part // PARTS // 8 * 8 for part in range(PARTS + 1)]
+    return lambda: ordered_map(
+        lambda part: read_bytes(buffer, edges[part], edges[part + 1]), PARTS)
 
 
 def _flops(peak: Callable[[int, int], float], itemsize: int, pool: ThreadPoolExecutor,

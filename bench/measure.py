@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter, sleep
 from typing import Any
 
-from bench.cases import Case
+from bench.cases import Case, Work
 from bench.contestants import OURS, Contestant
 from bench.data import Inputs
-from bench.limits import Limits
+from bench.limits import Limits, reading
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class Effort:
     """How long to measure: rounds within a budget of seconds, a sample of at least `sample` s.
 
     Before each sample comes a `pause`: threads of BLAS and OpenMP spin after a call, up to 0.2 s,
-    and would take time from whoever comes next. A rival whose first call took more than `once`
+    and would take time from whoever comes next. Then those whose calls are shorter than a sample
+    are called once more, untimed: what has gone to sleep wakes for some ms. A rival whose first call took more than `once`
     seconds and more than four times the fastest one's is not called again.
     """
 
@@ -52,6 +53,8 @@ class Runner:
     def sample(self, pause: float) -> float:
         """Time the call once more; return the whole time spent."""
         sleep(pause)
+        if self.loops > 1:
+            self.call()
         start = perf_counter()
         for _ in range(self.loops):
             self.call()
@@ -74,21 +77,31 @@ def start(contestant: Contestant, case: Case, inputs: Inputs, effort: Effort) ->
     """
     call = contestant.prepare(inputs)
     first, result = seconds_of(call)
-    error = case.error(inputs, result)
-    del result
+    return runner_of(contestant, call, case.error(inputs, result), first, effort)
+
+
+def runner_of(contestant: Contestant, call: Callable[[], Any], error: float, first: float,
+              effort: Effort) -> Runner:
     again = first if first >= 20 * effort.sample else seconds_of(call)[0]
     loops = min(10_000, max(1, math.ceil(effort.sample / max(again, 1e-7))))
     return Runner(contestant, call, error, min(first, again), loops, [])
 
 
-def rounds(runners: list[Runner], effort: Effort) -> None:
-    """Sample all contestants in turn (A B C A B C …), so that drift hits all of them."""
+def reader_of(size: float, effort: Effort) -> Runner:
+    """Return who reads `size` bytes: where others share the memory, it is the limit of now only."""
+    call = reading(size)
+    return runner_of(Contestant("reading", lambda inputs: call), call, 0.0, seconds_of(call)[0],
+                     effort)
+
+
+def rounds(runners: list[Runner], effort: Effort, others: Sequence[Runner] = ()) -> None:
+    """Sample all contestants and others in turn (A B C A B C …), so that drift hits all of them."""
     fastest = min(runner.first for runner in runners)
     slow = [runner for runner in runners if runner.contestant.name != OURS
             and runner.first > max(effort.once, 4 * fastest)]
     for runner in slow:
         runner.seconds.append(runner.first)
-    active = [runner for runner in runners if runner not in slow]
+    active = [*(runner for runner in runners if runner not in slow), *others]
     spent, count = 0.0, 0
     gc.collect()
     gc.disable()
@@ -116,16 +129,20 @@ def run(case: Case, *, quick: bool = False, effort: Effort | None = None,
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             others.append({"name": contestant.name, "state": "failed", "message": message})
+    work = case.work(*shape, case.dtype) if case.work else None
+    bound = limits.bound(work) if limits and work else None
+    readers = [reader_of(work.traffic, effort)] if bound and bound[0] == "read" else []
     if runners:
-        rounds(runners, effort)
+        rounds(runners, effort, readers)
+    if readers and readers[0].seconds:
+        bound = "read", statistics.median(readers[0].seconds)
     entries = {entry["name"]: entry for entry in [*map(_entry, runners), *others]}
     row = {"name": case.name, "group": case.group, "detail": case.detail, "dtype": case.dtype,
            "shape": list(shape), "full_shape": list(case.full), "target": case.target,
            "share_target": case.share, "allowed": case.allowed,
            "contestants": [entries[contestant.name] for contestant in case.contestants]}
-    work = case.work(*shape, case.dtype) if case.work else None
     row["work"] = vars(work).copy() if work else None
-    return row | verdict(row, limits.bound(work) if limits and work else None)
+    return row | verdict(row, bound)
 
 
 def _entry(runner: Runner) -> dict[str, Any]:

@@ -166,6 +166,26 @@ def test_contestants_take_turns_and_slow_ones_are_called_once():
     assert runners[2].seconds == [9.0]
 
 
+def test_short_calls_are_warmed_up_after_the_pause():
+    calls = []
+    runner = measure.Runner(Contestant(OURS, lambda inputs: None), lambda: calls.append(1), 0.0,
+                            0.1, 3, [])
+    runner.sample(0.0)
+    assert len(calls) == 4
+    assert len(runner.seconds) == 1
+
+
+def test_reading_takes_turns_where_it_binds():
+    machine_limits = limits.Limits(f8=1e30, f4=1e30, read=1.0)
+    row = measure.run(tiny(CASES[0]), effort=measure.ONE, limits=machine_limits)
+    assert row["limit"] == "read"
+    assert row["limit_seconds"] < row["work"]["traffic"]  # measured now, not a byte a second
+    slow = limits.Limits(f8=1.0, f4=1.0, read=1e30)
+    row = measure.run(tiny(CASES[0]), effort=measure.ONE, limits=slow)
+    assert row["limit"] == "fma"
+    assert row["limit_seconds"] == row["work"]["flops"]
+
+
 def test_verdict():
     result = row()
     assert result["ratio"] == pytest.approx(2.5)
