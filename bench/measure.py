@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter, sleep
 from typing import Any
 
-from bench.cases import Case, Work
+from bench.cases import Case
 from bench.contestants import OURS, Contestant
 from bench.data import Inputs
 from bench.limits import Limits, reading
@@ -21,9 +21,10 @@ class Effort:
     """How long to measure: rounds within a budget of seconds, a sample of at least `sample` s.
 
     Before each sample comes a `pause`: threads of BLAS and OpenMP spin after a call, up to 0.2 s,
-    and would take time from whoever comes next. Then those whose calls are shorter than a sample
-    are called once more, untimed: what has gone to sleep wakes for some ms. A rival whose first call took more than `once`
-    seconds and more than four times the fastest one's is not called again.
+    and would take time from whoever comes next. Then what takes less than `warm` seconds is called
+    once untimed: threads and clocks that went to sleep take some ms to wake. A rival whose first
+    call took more than `once` seconds and more than four times the fastest one's is not called
+    again.
     """
 
     least: int = 5
@@ -31,12 +32,13 @@ class Effort:
     budget: float = 20.0
     sample: float = 0.05
     pause: float = 0.3
+    warm: float = 0.5
     once: float = 2.0
 
 
 FULL = Effort()
-QUICK = Effort(least=3, most=5, budget=0.5, sample=0.005, pause=0.01, once=0.5)
-ONE = Effort(least=1, most=1, budget=0.0, sample=0.0, pause=0.0)
+QUICK = Effort(least=3, most=5, budget=0.5, sample=0.005, pause=0.01, warm=0.05, once=0.5)
+ONE = Effort(least=1, most=1, budget=0.0, sample=0.0, pause=0.0, warm=0.0)
 
 
 @dataclass
@@ -50,17 +52,18 @@ class Runner:
     loops: int
     seconds: list[float]
 
-    def sample(self, pause: float) -> float:
+    def sample(self, effort: Effort) -> float:
         """Time the call once more; return the whole time spent."""
-        sleep(pause)
-        if self.loops > 1:
+        begin = perf_counter()
+        sleep(effort.pause)
+        if self.first < effort.warm:
             self.call()
         start = perf_counter()
         for _ in range(self.loops):
             self.call()
-        elapsed = perf_counter() - start
-        self.seconds.append(elapsed / self.loops)
-        return elapsed + pause
+        end = perf_counter()
+        self.seconds.append((end - start) / self.loops)
+        return end - begin
 
 
 def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -107,7 +110,7 @@ def rounds(runners: list[Runner], effort: Effort, others: Sequence[Runner] = ())
     gc.disable()
     try:
         while count < effort.least or (count < effort.most and spent < effort.budget):
-            spent += sum(runner.sample(effort.pause) for runner in active)
+            spent += sum(runner.sample(effort) for runner in active)
             count += 1
     finally:
         gc.enable()

@@ -161,17 +161,18 @@ def test_contestants_take_turns_and_slow_ones_are_called_once():
     runners = [measure.Runner(Contestant(name, lambda inputs: None),
                               lambda name=name: calls.append(name), 0.0, first, 1, [])
                for name, first in ((OURS, 0.1), ("A", 0.2), ("slow", 9.0))]
-    measure.rounds(runners, measure.Effort(least=3, most=3, pause=0.0))
+    measure.rounds(runners, measure.Effort(least=3, most=3, pause=0.0, warm=0.0))
     assert calls == [OURS, "A"] * 3
     assert runners[2].seconds == [9.0]
 
 
-def test_short_calls_are_warmed_up_after_the_pause():
+@pytest.mark.parametrize(("seconds", "count"), [(0.1, 4), (0.6, 3)])
+def test_short_calls_are_warmed_up_after_the_pause(seconds, count):
     calls = []
     runner = measure.Runner(Contestant(OURS, lambda inputs: None), lambda: calls.append(1), 0.0,
-                            0.1, 3, [])
-    runner.sample(0.0)
-    assert len(calls) == 4
+                            seconds, 3, [])
+    runner.sample(dataclasses.replace(measure.FULL, pause=0.0))
+    assert len(calls) == count
     assert len(runner.seconds) == 1
 
 

@@ -66,19 +66,24 @@ typedef struct {
 /* Begin; returns 0 if a shift is not exact in T. */
 FD_INLINE int FD_T(begin)(int strips, const double *shift, ptrdiff_t cols, FD_T(fd_gathered) *all)
 {
-    _Alignas(64) T high[16] = {0};
     const int vectors = FD_PRODUCTS(strips);
-    for (ptrdiff_t j = 0; shift && j < cols; j++) {
-        T low;
-        FD_T(split)(shift[j], high + j, &low);
-        if (low != 0)
-            return 0;
-        if (strips == 1) /* for the second row in a vector */
-            high[8 + j] = high[j];
+    __m512d half[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};
+    if (shift) {
+        half[0] = _mm512_maskz_loadu_pd((__mmask8)((1u << FD_MIN(cols, 8)) - 1), shift);
+        if (strips == 2)
+            half[1] = _mm512_maskz_loadu_pd((__mmask8)((1u << (cols - 8)) - 1), shift + 8);
     }
-    FD_UNROLL
-    for (int v = 0; v < 2 / FD_LANES; v++)
-        all->shift[v] = FD_T(load)(high + v * FD_W);
+#if FD_LANES == 1
+    all->shift[0] = (vec)half[0];
+    all->shift[1] = (vec)half[1];
+#else
+    const __m256 low = _mm512_cvtpd_ps(half[0]);
+    const __m256 high = strips == 2 ? _mm512_cvtpd_ps(half[1]) : low; /* of the row behind */
+    if (_mm512_cmp_pd_mask(_mm512_cvtps_pd(low), half[0], _CMP_NEQ_UQ) ||
+        (strips == 2 && _mm512_cmp_pd_mask(_mm512_cvtps_pd(high), half[1], _CMP_NEQ_UQ)))
+        return 0;
+    all->shift[0] = (vec)_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+#endif
     FD_UNROLL
     for (int k = 0; k < vectors; k++)
         all->acc[k] = FD_T(splat)(0);
@@ -193,8 +198,8 @@ FD_INLINE void FD_T(gather_all)(int strips, ptrdiff_t count, const T *from, ptrd
         FD_T(gather)(strips, count, from, ld, 1, all);
 }
 
-/* Add products to those in float64, and begin them again. */
-FD_INLINE void FD_T(empty)(int strips, FD_T(fd_gathered) *all, double *products)
+/* Add products to those in float64, or put them there at first, and begin them again. */
+FD_INLINE void FD_T(empty)(int strips, int first, FD_T(fd_gathered) *all, double *products)
 {
     const int vectors = FD_PRODUCTS(strips);
     FD_UNROLL
@@ -205,7 +210,9 @@ FD_INLINE void FD_T(empty)(int strips, FD_T(fd_gathered) *all, double *products)
         FD_UNROLL
         for (int h = 0; h < FD_LANES; h++) {
             double *to = products + 8 * (strips == 1 ? k : k * FD_LANES + h);
-            fd_store_wide(to, fd_add_wide(fd_load_wide(to), FD_T(fd_widen)(values + 8 * h)));
+            const int fresh = first && (strips == 2 || h == 0); /* else halves belong together */
+            const fd_wide more = FD_T(fd_widen)(values + 8 * h);
+            fd_store_wide(to, fresh ? more : fd_add_wide(fd_load_wide(to), more));
         }
     }
 }
@@ -215,13 +222,13 @@ FD_INLINE void FD_T(square_rows)(int strips, const T *from, ptrdiff_t ld, ptrdif
                                  ptrdiff_t count, FD_T(fd_gathered) *all, double *products)
 {
     const ptrdiff_t most = FD_PANEL * (strips == 1 ? FD_LANES : 1); /* rows of a sum in T */
-    for (; rows > 0; rows -= most, from += most * ld) {
-        const ptrdiff_t here = FD_MIN(most, rows);
+    for (ptrdiff_t row = 0; row < rows; row += most, from += most * ld) {
+        const ptrdiff_t here = FD_MIN(most, rows - row);
         if (count == strips * 8 && ld == strips * 8) /* constants, for the loop's sake */
             FD_T(gather_all)(strips, strips * 8, from, strips * 8, here, all);
         else
             FD_T(gather_all)(strips, count, from, ld, here, all);
-        FD_T(empty)(strips, all, products);
+        FD_T(empty)(strips, row == 0, all, products);
     }
 }
 
@@ -229,28 +236,33 @@ FD_INLINE void FD_T(square_rows)(int strips, const T *from, ptrdiff_t ld, ptrdif
 FD_INLINE void FD_T(add_up)(int strips, ptrdiff_t rows, const FD_T(fd_gathered) *all,
                             const double *products, double *sums, double *squares)
 {
-    _Alignas(64) double sum[16];
-    fd_store_wide(sum, all->sum[0]);
-    fd_store_wide(sum + 8, all->sum[1]);
-#if FD_LANES == 2
-    _Alignas(64) uint32_t seen[16];
-    _Alignas(64) T shift[16];
-    _mm512_store_si512(seen, all->seen);
-    FD_T(store)(shift, all->shift[0]);
-#endif
-    for (int j = 0; j < 8 * strips; j++) {
-        sums[j] = sum[j];
-        squares[j] = products[j];
-#if FD_LANES == 2
-        if (strips == 1)
-            sums[j] += sum[8 + j], seen[j] |= seen[8 + j];
-        sums[j] -= (double)rows * shift[j];
-        if (!(squares[j] < FD_HUGE)) /* overflow says nothing of the values: their sum does */
-            squares[j] = FD_HUGE;
-        if (squares[j] < FD_TINY && seen[j] << 1) /* whatever the sign */
-            squares[j] = FD_TINY;
-#endif
+#if FD_LANES == 1
+    (void)rows;
+    FD_UNROLL
+    for (int s = 0; s < strips; s++) {
+        fd_store_wide(sums + 8 * s, all->sum[s]);
+        fd_store_wide(squares + 8 * s, fd_load_wide(products + 8 * s));
     }
+#else
+    const unsigned seen = _mm512_test_epi32_mask(all->seen, _mm512_set1_epi32(0x7fffffff));
+    const __m512d count = _mm512_set1_pd((double)rows);
+    FD_UNROLL
+    for (int s = 0; s < strips; s++) {
+        const __m256 half = s ? _mm512_extractf32x8_ps((__m512)all->shift[0], 1)
+                              : _mm512_castps512_ps256((__m512)all->shift[0]);
+        __m512d sum = (__m512d)all->sum[s];
+        __mmask8 any = (__mmask8)(seen >> 8 * s);
+        if (strips == 1) {
+            sum = _mm512_add_pd(sum, (__m512d)all->sum[1]);
+            any |= (__mmask8)(seen >> 8);
+        }
+        _mm512_storeu_pd(sums + 8 * s, _mm512_fnmadd_pd(count, _mm512_cvtps_pd(half), sum));
+        __m512d square = _mm512_loadu_pd(products + 8 * s);
+        square = _mm512_min_pd(square, _mm512_set1_pd(FD_HUGE)); /* instead of NaN, too */
+        square = _mm512_mask_max_pd(square, any, square, _mm512_set1_pd(FD_TINY));
+        _mm512_storeu_pd(squares + 8 * s, square);
+    }
+#endif
 }
 
 FD_INLINE int FD_T(square_strips)(int strips, const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
@@ -267,7 +279,6 @@ FD_INLINE int FD_T(square_strips)(int strips, const fd_matrix *x, ptrdiff_t firs
         FD_T(fetch)(x, first, last - first, 0, x->cols, stage, ld);
         from = stage;
     }
-    memset(products, 0, FD_TURNED * sizeof(double));
     FD_T(square_rows)(strips, from, ld, last - first, x->cols, &all, products);
     FD_T(add_up)(strips, last - first, &all, products, sums, squares);
     return 1;
