@@ -279,9 +279,10 @@ def assert_sound(seed, trials):
     assert proofs > trials // 3
 
 
-@pytest.mark.parametrize("seed", range(4))
+# The mathematics is the same whatever the kernels: all 10 000 need not run for each of them.
+@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in (1, 2, 3))])
 def test_certificates_are_sound_and_wrong_answers_are_not_proved(seed):
-    assert_sound(seed, trials=2500)  # 10 000 in all
+    assert_sound(seed, trials=2500)
 
 
 def test_the_angle_bound_holds():
