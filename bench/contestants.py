@@ -66,8 +66,12 @@ def _intelex_covariance(X: Any) -> Any:
     return model.covariance_ * (len(X) / (len(X) - 1))
 
 
+def _ours_covariance(X: Any) -> Any:
+    return fastdr.covariance(X, dtype=X.dtype if X.dtype.kind == "f" else None)  # as NumPy's
+
+
 COVARIANCE = (
-    Contestant(OURS, simple(lambda X: fastdr.covariance(X))),
+    Contestant(OURS, simple(_ours_covariance)),
     Contestant("NumPy X.mean(0), X.T @ X (uncentred)", simple(_uncentred()), "numpy"),
     Contestant("np.cov", simple(_numpy_cov), "numpy"),
     Contestant(f"{INTELEX} EmpiricalCovariance", simple(_intelex_covariance), "sklearnex"),

@@ -8,6 +8,7 @@ divided: threads pack panels of rows together, then multiply separate parts of o
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,6 +29,8 @@ from fastdr.mapped import read
 from fastdr.sources import Rows
 from fastdr.threads import get_num_threads, helped, ordered_map, together
 from fastdr.validation import AnyArray, FloatArray
+
+_Real = TypeVar("_Real", np.float64, np.float32)
 
 SHARED_FEATURES = 512
 _GROUP_WORK = 1 << 24
@@ -72,14 +75,17 @@ class ScatterSum:
     Rows are multiplied in `working` within a panel: float64, float32, or int16, which is exact and
     is for 8-bit integers without weights, about an integral shift among them. `fixed` leaves
     panels where they are. `outside` tells afterwards that products left the range of float32.
+    With `narrow` there is room for `finish_narrow` only, half of that for `finish`.
     """
 
     def __init__(self, features: int, shift: FloatArray, working: DTypeLike = np.float64, *,
-                 fixed: bool = False, row_shift: FloatArray | None = None) -> None:
+                 fixed: bool = False, row_shift: FloatArray | None = None,
+                 narrow: bool = False) -> None:
         self.features, self.shift, self.fixed, self.row_shift = features, shift, fixed, row_shift
         self.itemsize = np.dtype(working).itemsize
         self._shared: SharedScatter | None = None
-        self._storage = np.zeros(storage_size(features, self.itemsize))
+        self._storage = np.zeros((triangle_size if narrow else storage_size)(features,
+                                                                             self.itemsize))
         self._total = self._scatter(self._storage)
 
     @property
@@ -166,14 +172,28 @@ class ScatterSum:
         offset = np.zeros(self.features)
         if centred:
             self._total.centre(offset)
+        self._expand(8)
+        return offset, self._square(self._storage)
+
+    def finish_narrow(self, divisor: float) -> NDArray[np.float32]:
+        """Return the scatter over `divisor` in float32, which takes the place of the triangle."""
+        self._total.centre(np.zeros(self.features))
+        self._expand(4, divisor)
+        return self._square(self._storage.view(np.float32))
+
+    def _square(self, storage: NDArray[_Real]) -> NDArray[_Real]:
+        return storage[:self.features ** 2].reshape(self.features, self.features)
+
+    def _expand(self, itemsize: int, divisor: float = 0) -> None:
         self._shared = None
         size, first = self.features, 0
         while first < size:
-            last = self._total.movable(first) if size - first > PANEL else size
-            together(Expansion(self._total, first, last), -(-(last - first) // PANEL))
+            last = self._total.movable(first, itemsize) if size - first > PANEL else size
+            together(Expansion(self._total, first, last, divisor=divisor),
+                     -(-(last - first) // PANEL))
             first = last
-        together(Expansion(self._total, 0, size, mirrored=True), -(-size // PANEL))
-        return offset, self._storage[:size * size].reshape(size, size)
+        together(Expansion(self._total, 0, size, mirrored=True, divisor=divisor),
+                 -(-size // PANEL))
 
 
 def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | None:

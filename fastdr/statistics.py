@@ -84,11 +84,16 @@ class Weighted:
         if kind not in ("frequency", "reliability"):
             raise ValueError(f"kind={kind!r}; allowed are 'frequency' and 'reliability'.")
         lost = ddof if kind == "frequency" else ddof * self.square_weight / self.weight
-        if not self.weight - lost > 0:
-            raise ValueError(
-                f"ddof={ddof:g} leaves no degree of freedom for {self.count} row(s) of total "
-                f"weight {self.weight:g}; give more rows, larger weights or a smaller ddof.")
-        return self.weight - lost
+        return _left(self.count, self.weight, lost, ddof)
+
+
+def _left(count: int, weight: float, lost: float, ddof: float) -> float:
+    """Return the weight less what the mean has cost; ValueError if nothing is left."""
+    if not weight - lost > 0:
+        raise ValueError(
+            f"ddof={ddof:g} leaves no degree of freedom for {count} row(s) of total "
+            f"weight {weight:g}; give more rows, larger weights or a smaller ddof.")
+    return weight - lost
 
 
 @dataclass(frozen=True)
@@ -150,16 +155,10 @@ class Moments(Weighted):
         """
         rows = as_matrix(X)
         weight = as_weights(sample_weight, rows.shape[0])
-        working: DTypeLike = np.float64
-        if rows.dtype.itemsize == 1 and weight is None:
-            working = np.int16
-        elif working_dtype(rows.dtype) == np.float32 and precision is None and len(rows) > FEW_ROWS:
-            working = np.float32
-        shift = middle(rows, weight, integral=rows.dtype.kind in "iub")
-        total = ScatterSum(rows.shape[1], shift, working)
-        finite = total.add(rows, weight)
+        total, finite = _gathered(rows, weight, _arithmetic(rows, weight, precision))
         if total.outside:
             return cls.of(rows, weight, precision="double")
+        shift = total.shift
         if finite:
             offset, scatter = total.finish()
         else:
@@ -252,6 +251,24 @@ def counts_of(rows: int, weight: FloatArray | None) -> tuple[int, float, float]:
     return int(np.count_nonzero(weight)), float(weight.sum()), float(weight @ weight)
 
 
+def _arithmetic(rows: AnyArray, weight: FloatArray | None, precision: Precision
+                ) -> type[np.generic]:
+    """Return the type in which products of a panel are summed; see `ScatterSum`."""
+    if rows.dtype.itemsize == 1 and weight is None:
+        return np.int16
+    if working_dtype(rows.dtype) == np.float32 and precision is None and len(rows) > FEW_ROWS:
+        return np.float32
+    return np.float64
+
+
+def _gathered(rows: AnyArray, weight: FloatArray | None, working: DTypeLike, *,
+              narrow: bool = False) -> tuple[ScatterSum, bool]:
+    """Return the sum over all rows, and whether every value is finite."""
+    shift = middle(rows, weight, integral=rows.dtype.kind in "iub")
+    total = ScatterSum(rows.shape[1], shift, working, narrow=narrow)
+    return total, total.add(rows, weight)
+
+
 def _of_huge(rows: AnyArray, weight: FloatArray | None) -> tuple[FloatArray, ...]:
     """Shift, offset and scatter of finite rows whose squares overflow: infinite where they must.
 
@@ -293,7 +310,8 @@ def moments(X: Any, sample_weight: ArrayLike | None = None) -> Moments:
 
 
 def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLike | None = None,
-               ddof: float | None = None, out: AnyArray | None = None) -> FloatArray:
+               ddof: float | None = None, dtype: DTypeLike | None = None,
+               out: AnyArray | None = None) -> AnyArray:
     """Covariance matrix of the columns of `X`, accurate for any offset.
 
     Parameters
@@ -308,24 +326,29 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     ddof : float, optional
         The divisor is the number (or total weight) of rows less `ddof`: by default 1 with the
         sample mean and 0 with a known one.
-    out : (d, d) float64 array, optional
+    dtype : float64 or float32, optional
+        Of the result, by default float64. Sums are of float64 in any case. A float32 result of
+        more than 4096 rows of float32 takes half the memory throughout.
+    out : (d, d) float64 or float32 array, optional
         Where to put the result.
 
     Returns
     -------
-    (d, d) float64 array, symmetric, in squared units of `X`.
+    (d, d) array, symmetric, in squared units of `X`.
 
     Raises
     ------
     ValueError
-        NaN or infinity in `X`, wrong shapes, too few rows for `ddof`.
+        NaN or infinity in `X`, wrong shapes, too few rows for `ddof`, another `dtype`, or variances
+        that float32 cannot hold if it was asked for.
     TypeError
         Sparse, complex or non-numeric `X`.
 
     Notes
     -----
     One pass, O(n d²); extra memory of a few blocks of rows. Error relative to √(C_ii C_jj):
-    a small multiple of rounding for float64, about 1e-8 for more than 4096 float32 rows.
+    a small multiple of rounding for float64, about 1e-8 for more than 4096 float32 rows, and 6e-8
+    more in a float32 result.
 
     References
     ----------
@@ -339,13 +362,65 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
            [4., 8.]])
     """
     rows = as_matrix(X)
+    kind = _result_dtype(dtype, out)
     if out is not None:
-        output(out, (rows.shape[1],) * 2, np.float64, rows)
+        output(out, (rows.shape[1],) * 2, kind, rows)
+    lost = float(mean is None) if ddof is None else ddof
+    if kind == np.float32 and mean is None:
+        narrow = _narrow_covariance(rows, as_weights(sample_weight, len(rows)), lost)
+        if narrow is not None:
+            if out is None:
+                return narrow
+            out[...] = narrow
+            return out
     found = Moments.of(rows, sample_weight)
-    divisor = found.divisor((mean is None) if ddof is None else ddof)
+    divisor = found.divisor(lost)
     if mean is not None:
         _add_outer(found.scatter, found._distance(mean), found.weight)
+    if kind == np.float32:
+        _refuse_what_float32_cannot_hold(np.diagonal(found.scatter) / divisor)
+        out = np.empty(found.scatter.shape, kind) if out is None else out
     return _divided(found.scatter, divisor, found.scatter if out is None else out)
+
+
+def _result_dtype(dtype: DTypeLike | None, out: AnyArray | None) -> np.dtype[Any]:
+    """Return the type that was asked for, by `out` if it was not named."""
+    if dtype is None:
+        single = getattr(out, "dtype", None) == np.float32
+        return np.dtype(np.float32 if single else np.float64)
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = None
+    if kind not in (np.float64, np.float32):
+        raise ValueError(f"dtype={dtype!r}; allowed are float64 and float32.")
+    return kind
+
+
+def _narrow_covariance(rows: AnyArray, weight: FloatArray | None, ddof: float) -> AnyArray | None:
+    """Return a float32 covariance where one of float64 never stood, None if that does not do."""
+    working = _arithmetic(rows, weight, None)
+    if working == np.float64:
+        return None
+    count, whole, _ = counts_of(len(rows), weight)
+    divisor = _left(count, whole, ddof, ddof)
+    total, finite = _gathered(rows, weight, working, narrow=True)
+    if not finite or total.outside:
+        return None
+    found = total.finish_narrow(divisor)
+    return found if _float32_holds(np.diagonal(found)) else None
+
+
+def _float32_holds(variances: AnyArray) -> bool:
+    info = np.finfo(np.float32)
+    return bool(((variances == 0) | (variances >= info.tiny) & (variances <= info.max)).all())
+
+
+def _refuse_what_float32_cannot_hold(variances: FloatArray) -> None:
+    if not _float32_holds(variances):
+        some = variances[variances != 0]
+        raise ValueError(f"variances are {some.min():.1e} to {some.max():.1e}, which float32 "
+                         "cannot hold: leave out dtype=float32, or scale the columns.")
 
 
 def _divided(matrix: FloatArray, divisor: float, out: FloatArray) -> FloatArray:

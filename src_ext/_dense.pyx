@@ -11,7 +11,7 @@ from libc.math cimport isfinite
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memmove, memset
+from libc.string cimport memcpy, memmove, memset
 
 import os
 
@@ -89,6 +89,7 @@ cdef enum:
     STEP_PANELS = 2  # more keep a part of the triangle no nearer, by measurement
     MOST_GROUPS = 16
     APART = 1 << 16
+    NARROWED = 256  # elements that are made float32 at a time
 
 GROUPS = MOST_GROUPS
 PANEL = 2 * FD_PANEL  # rows of whole panels in any arithmetic
@@ -432,14 +433,16 @@ cdef class Scatter:
             offset[i] = self.near[i] + self.step[i] * (self.far_weight / weight)
         self.centred = True
 
-    def movable(self, Py_ssize_t first):
-        """Row before which `expand` may move rows in any order, those before `first` having left.
+    def movable(self, Py_ssize_t first, Py_ssize_t itemsize):
+        """Row before which rows may move in any order, those before `first` having left.
 
-        All end where no row from `first` on begins; one row may always move.
+        All end where no row from `first` on begins; one row may always move. Bytes of an element
+        where they move to: 8, or 4 if they are narrowed.
         """
-        cdef Py_ssize_t start
+        cdef Py_ssize_t start, room
         start = self.storage.shape[0] - packed_size(self.features, self.kernel.width)
-        return max(first + 1, min(self.features, (start + self.row_offset(first)) // self.features))
+        room = (start + self.row_offset(first)) * 8 // itemsize
+        return max(first + 1, min(self.features, room // self.features))
 
     cdef Py_ssize_t row_offset(self, Py_ssize_t i) noexcept nogil:
         """Where row i of the triangle begins, with its diagonal."""
@@ -447,49 +450,88 @@ cdef class Scatter:
         return (fd_triangle_offset(s, self.strips, width)
                 + (i - s * width) * ((self.strips - s) * width + 1))
 
-    cdef void expand(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-        """Move rows [first, last) to their places in a full matrix, and centre them."""
-        cdef Py_ssize_t d = self.features, i, j
-        cdef double *row
+    cdef void subtract(self, Py_ssize_t i, Py_ssize_t first, Py_ssize_t last,
+                       double *row) noexcept nogil:
+        """Centre columns [first, last) of row i."""
+        cdef Py_ssize_t j
         cdef double near, far
         cdef double weight = self.near_weight + self.far_weight
-        for i in range(first, last):
-            row = &self.storage[i * d]
-            memmove(row + i, self.triangle + self.row_offset(i), (d - i) * 8)
-            if self.centred and self.near_weight > 0:
-                near = -self.near_weight * self.near[i]
-                far = self.near_weight * self.far_weight / weight * self.step[i]
-                for j in range(i, d):
-                    row[j] += near * self.near[j]
-                    if far != 0:
-                        row[j] += far * self.step[j]
+        if not self.centred or not self.near_weight > 0:
+            return
+        near = -self.near_weight * self.near[i]
+        far = self.near_weight * self.far_weight / weight * self.step[i]
+        for j in range(first, last):
+            row[j - first] += near * self.near[j]
+            if far != 0:
+                row[j - first] += far * self.step[j]
 
-    cdef void mirror(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-        """Copy the upper half to rows [first, last) of the lower half, a square block a time."""
-        cdef double *out = &self.storage[0]
-        cdef Py_ssize_t d = self.features, i, j, ib, jb
-        for jb in range(first, last, 32):
-            for ib in range(0, jb + 1, 32):
-                for j in range(jb, min(jb + 32, last)):
-                    for i in range(ib, min(ib + 32, j)):
-                        out[j * d + i] = out[i * d + j]
+    cdef void expand(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+        """Move rows [first, last) to their places in a full matrix, and centre them."""
+        cdef Py_ssize_t d = self.features, i
+        cdef double *row
         for i in range(first, last):
-            out[i * d + i] = max(out[i * d + i], 0.0)
+            row = &self.storage[i * d + i]
+            memmove(row, self.triangle + self.row_offset(i), (d - i) * 8)
+            self.subtract(i, i, d, row)
+
+    cdef void narrow(self, Py_ssize_t first, Py_ssize_t last, double divisor) noexcept nogil:
+        """The same to a full matrix of float32, over `divisor`."""
+        cdef Py_ssize_t d = self.features, i, j, start, stop
+        cdef double *row
+        cdef float *to = <float *>&self.storage[0]
+        cdef double[NARROWED] part  # a row may move onto itself
+        for i in range(first, last):
+            row = self.triangle + self.row_offset(i) - i
+            start = i
+            while start < d:
+                stop = min(start + NARROWED, d)
+                memcpy(part, row + start, (stop - start) * 8)
+                self.subtract(i, start, stop, part)
+                for j in range(start, stop):
+                    to[i * d + j] = <float>(part[j - start] / divisor)
+                start = stop
+
+
+ctypedef fused real:
+    double
+    float
+
+
+cdef void mirror(real *out, Py_ssize_t d, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    """Copy the upper half to rows [first, last) of the lower half, a square block a time."""
+    cdef Py_ssize_t i, j, ib, jb
+    for jb in range(first, last, 32):
+        for ib in range(0, jb + 1, 32):
+            for j in range(jb, min(jb + 32, last)):
+                for i in range(ib, min(ib + 32, j)):
+                    out[j * d + i] = out[i * d + j]
+    for i in range(first, last):
+        out[i * d + i] = max(out[i * d + i], <real>0)
 
 
 cdef class Expansion(Chunks):
-    """Makes rows [first, last) of a Scatter's triangle those of a full matrix, then `mirrored`."""
+    """Makes rows [first, last) of a Scatter's triangle those of a full matrix, then `mirrored`.
+
+    With a `divisor` the matrix is of float32, in the same storage, and divided by it.
+    """
 
     cdef Scatter scatter
     cdef bint mirrored
+    cdef double divisor
 
-    def __init__(self, Scatter scatter, Py_ssize_t first, Py_ssize_t last, bint mirrored=False):
-        self.scatter, self.mirrored = scatter, mirrored
+    def __init__(self, Scatter scatter, Py_ssize_t first, Py_ssize_t last, bint mirrored=False,
+                 double divisor=0):
+        self.scatter, self.mirrored, self.divisor = scatter, mirrored, divisor
         self.divide(first, last, FD_PANEL)
 
     cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
-        if self.mirrored:
-            self.scatter.mirror(first, last)
+        cdef double *whole = &self.scatter.storage[0]
+        if self.mirrored and self.divisor:
+            mirror(<float *>whole, self.scatter.features, first, last)
+        elif self.mirrored:
+            mirror(whole, self.scatter.features, first, last)
+        elif self.divisor:
+            self.scatter.narrow(first, last, self.divisor)
         else:
             self.scatter.expand(first, last)
 

@@ -1,5 +1,7 @@
 """Moments and covariance: values, divisors, weights, known means, merging, accuracy."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from reference import column_mean, integer_scatter, scatter
@@ -242,6 +244,60 @@ def test_column_moments_weighted_and_far_from_zero(rng):
     true = np.diagonal(np.asarray(scatter(X, w), float))
     np.testing.assert_allclose(mean, np.asarray(column_mean(X, w), float), rtol=1e-15)
     np.testing.assert_allclose(squares, true, rtol=2 * 16 * 2.3e-16 + 1e-14)
+
+
+@pytest.mark.parametrize("features", [1, 7, 64, 130, 700])
+@pytest.mark.parametrize(("kind", "rows"), [("f4", 5000), ("f2", 5000), ("u1", 300), ("f4", 300),
+                                            ("f8", 300)])
+def test_a_float32_result_is_that_of_float64_rounded(features, kind, rows, rng):
+    X = 30 * rng.random((rows, features))
+    X[rows // 2:] += 100  # panels that lie apart
+    X = X.astype(kind)
+    weights = rng.random(rows).astype("f4") + 0.5
+    for given in ({}, {"ddof": 0}, {"sample_weight": weights}, {"mean": np.full(features, 20.0)}):
+        wanted = fastdr.covariance(X, **given).astype("f4")
+        found = fastdr.covariance(X, dtype="f4", **given)
+        np.testing.assert_array_equal(found, wanted)
+        out = np.empty_like(wanted)
+        assert fastdr.covariance(X, out=out, **given) is out
+        np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("features", [60, 700])
+def test_a_float32_result_does_not_depend_on_threads(features, rng):
+    X = rng.standard_normal((9000, features)).astype("f4")
+    found = fastdr.covariance(X, dtype="f4")
+    for threads in (1, 3, 8):
+        with fastdr.num_threads(threads):
+            np.testing.assert_array_equal(fastdr.covariance(X, dtype="f4"), found)
+
+
+def test_a_float32_result_takes_half_the_memory(rng):
+    X = rng.standard_normal((5000, 1500)).astype("f4")
+    tracemalloc.start()
+    fastdr.covariance(X, dtype=np.float32)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.1 * 4 * 1500**2 + 2**20
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+@pytest.mark.parametrize("rows", [300, 5000])
+@pytest.mark.parametrize("kind", ["f8", "f4"])
+def test_variances_that_float32_cannot_hold_are_refused(scale, rows, kind, rng):
+    X = (scale * rng.standard_normal((rows, 3))).astype(kind)
+    X[:, 1] = 1
+    with pytest.raises(ValueError, match="which float32 cannot hold: leave out dtype"):
+        fastdr.covariance(X, dtype="f4")
+    assert fastdr.covariance(X)[0, 0] == pytest.approx(scale**2, rel=0.5)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i8", "complex", "numbers"])
+def test_other_types_of_a_covariance_are_refused(dtype):
+    with pytest.raises(ValueError, match=f"dtype='{dtype}'; allowed are float64 and float32"):
+        fastdr.covariance(np.eye(3), dtype=dtype)
+    with pytest.raises(ValueError, match="out is float64 .* expected a float32 array"):
+        fastdr.covariance(np.eye(3), dtype="f4", out=np.empty((3, 3)))
 
 
 def test_out_receives_the_covariance(rng):

@@ -209,9 +209,9 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
 
 /* Pack `cols` columns from column `col` on of rows [row, row + rows), zeros behind the last. */
 FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff_t ahead,
-                                 ptrdiff_t rows, ptrdiff_t col, ptrdiff_t cols, const T *high, const T *low,
-                                 const fd_affine *affine, ptrdiff_t row, ptrdiff_t first,
-                                 T *packed, double *sums, double *squares)
+                                 ptrdiff_t rows, ptrdiff_t col, ptrdiff_t cols, const T *high,
+                                 const T *low, const fd_affine *affine, ptrdiff_t row,
+                                 ptrdiff_t first, T *packed, double *sums, double *squares)
 {
     for (ptrdiff_t c = col; c < col + cols; c += FD_W, from += FD_W) {
         const ptrdiff_t count = col + cols - c;

@@ -48,9 +48,9 @@ FD_INLINE vec FD_T(join)(vec low, vec high)
 /* Pack `cols` columns (whole strips) from column `col` on of rows [row, row + rows); a last row
    without a partner is paired with zeros. Squares are not needed: nothing is rounded here. */
 FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff_t ahead,
-                                 ptrdiff_t rows, ptrdiff_t col, ptrdiff_t cols, const T *high, const T *low,
-                                 const fd_affine *affine, ptrdiff_t row, ptrdiff_t first,
-                                 T *packed, double *sums, double *squares)
+                                 ptrdiff_t rows, ptrdiff_t col, ptrdiff_t cols, const T *high,
+                                 const T *low, const fd_affine *affine, ptrdiff_t row,
+                                 ptrdiff_t first, T *packed, double *sums, double *squares)
 {
     (void)plain, (void)ahead, (void)low, (void)affine, (void)squares;
     for (ptrdiff_t c = col; c < col + cols; c += FD_W, from += FD_W) {

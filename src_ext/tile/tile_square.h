@@ -183,7 +183,7 @@ FD_INLINE void FD_T(gather)(int strips, ptrdiff_t count, const T *from, ptrdiff_
 }
 #endif
 
-/* All rows but an odd one. */
+/* All rows, as many at a time as a vector holds. */
 FD_INLINE void FD_T(gather_all)(int strips, ptrdiff_t count, const T *from, ptrdiff_t ld,
                                 ptrdiff_t rows, FD_T(fd_gathered) *all)
 {
