@@ -67,7 +67,7 @@ def _intelex_covariance(X: Any) -> Any:
 
 
 def _ours_covariance(X: Any) -> Any:
-    return fastdr.covariance(X, dtype=X.dtype if X.dtype.kind == "f" else None)  # as NumPy's
+    return fastdr.covariance(X, dtype=np.float32 if X.dtype == np.float32 else None)
 
 
 COVARIANCE = (
