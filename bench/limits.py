@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bench.cases import Work
-from fastdr.threads import ordered_map
+from fastdr.threads import num_threads, ordered_map
 
 MIB = 1 << 20
 PARTS = 16  # of what is read, taken by whichever thread is free
@@ -61,7 +61,14 @@ def measure(threads: int, *, quick: bool = False) -> Limits:
     with ThreadPoolExecutor(threads) as pool:
         f8, f4 = (_flops(dense.peak_flops, size, pool, threads, seconds, repeats)
                   for size in (8, 4))
-        return Limits(f8, f4, _read(dense.read_bytes, size, pool, threads, repeats))
+    read = reading(size)
+
+    def once() -> float:
+        read()
+        return float(size)
+
+    with num_threads(threads):
+        return Limits(f8, f4, max(_rates(once, repeats)))
 
 
 def reading(size: float) -> Callable[[], Any]:
@@ -85,19 +92,6 @@ def _flops(peak: Callable[[int, int], float], itemsize: int, pool: ThreadPoolExe
 
     def once() -> float:
         return sum(pool.map(lambda _: peak(itemsize, iterations), range(threads)))
-
-    return max(_rates(once, repeats))
-
-
-def _read(read_bytes: Callable[[Any, int, int], float], size: int, pool: ThreadPoolExecutor,
-          threads: int, repeats: int) -> float:
-    buffer = np.ones(size, np.uint8)
-    edges = [size * part // threads for part in range(threads + 1)]
-
-    def once() -> float:
-        list(pool.map(lambda part: read_bytes(buffer, edges[part], edges[part + 1]),
-                      range(threads)))
-        return float(size)
 
     return max(_rates(once, repeats))
 

@@ -13,7 +13,7 @@ from fastdr._dense import PANEL, Matrix, centre_classes
 from fastdr.mapped import read
 from fastdr.scatter import ScatterSum
 from fastdr.sources import Piece, Rows, Source
-from fastdr.statistics import FEW_ROWS, Precision
+from fastdr.statistics import Precision, float_arithmetic
 from fastdr.threads import calm_blas, ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -22,7 +22,6 @@ from fastdr.validation import (
     as_matrix,
     as_weights,
     raise_not_finite,
-    working_dtype,
 )
 
 Codes = NDArray[np.intp]
@@ -92,9 +91,7 @@ class ClassMoments:
     @classmethod
     def _of_codes(cls, rows: AnyArray, classes: AnyArray, codes: Codes,
                   weight: FloatArray | None, precision: Precision) -> Self:
-        single = (working_dtype(rows.dtype) == np.float32 and precision is None
-                  and len(rows) > FEW_ROWS)
-        working = np.dtype(np.float32 if single else np.float64)
+        working = float_arithmetic(rows, precision)
         counts, weights = class_sizes(codes, weight, len(classes))
         centres = first_centres(rows, codes, weight, len(classes))
         for last in (False, True):

@@ -251,14 +251,16 @@ def counts_of(rows: int, weight: FloatArray | None) -> tuple[int, float, float]:
     return int(np.count_nonzero(weight)), float(weight.sum()), float(weight @ weight)
 
 
-def _arithmetic(rows: AnyArray, weight: FloatArray | None, precision: Precision
-                ) -> type[np.generic]:
-    """Return the type in which products of a panel are summed; see `ScatterSum`."""
-    if rows.dtype.itemsize == 1 and weight is None:
-        return np.int16
-    if working_dtype(rows.dtype) == np.float32 and precision is None and len(rows) > FEW_ROWS:
-        return np.float32
-    return np.float64
+def float_arithmetic(rows: AnyArray, precision: Precision) -> np.dtype[Any]:
+    """Return the float type in which products of a panel are summed; see `ScatterSum`."""
+    single = (working_dtype(rows.dtype) == np.float32 and precision is None
+              and len(rows) > FEW_ROWS)
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def _arithmetic(rows: AnyArray, weight: FloatArray | None, precision: Precision) -> np.dtype[Any]:
+    exact = rows.dtype.itemsize == 1 and weight is None
+    return np.dtype(np.int16) if exact else float_arithmetic(rows, precision)
 
 
 def _gathered(rows: AnyArray, weight: FloatArray | None, working: DTypeLike, *,

@@ -109,9 +109,8 @@ FD_INLINE void FD_T(pack_row)(int plain, ptrdiff_t count, const T *from, vec hig
     for (int v = 0; v < (int)(sizeof(double) / sizeof(T)); v++) {
         if (v * FD_D >= count)
             break;
-        fd_wide value = plain && sizeof(T) == sizeof(double)
-                            ? FD_T(fd_widen)(to + v * FD_D) /* nothing was rounded to T */
-                            : fd_sub_wide(FD_T(fd_widen)(from + v * FD_D), shift[v]);
+        fd_wide value = plain ? FD_T(fd_widen)(to + v * FD_D) /* float64: nothing was rounded */
+                              : fd_sub_wide(FD_T(fd_widen)(from + v * FD_D), shift[v]);
         fd_wide weighted = value;
         if (factor)
             weighted = fd_mul_wide(value, fd_splat_wide(*factor * *factor));

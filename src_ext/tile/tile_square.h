@@ -60,7 +60,7 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
 typedef struct {
     vec shift[2 / FD_LANES], acc[FD_TURNED / FD_W];
     fd_wide sum[2];
-    __m512i seen; /* bits of float32 less its shift: products of tiny values vanish */
+    vec seen; /* bits of float32 less its shift: products of tiny values vanish */
 } FD_T(fd_gathered);
 
 /* Begin; returns 0 if a shift is not exact in T. */
@@ -88,7 +88,7 @@ FD_INLINE int FD_T(begin)(int strips, const double *shift, ptrdiff_t cols, FD_T(
     for (int k = 0; k < vectors; k++)
         all->acc[k] = FD_T(splat)(0);
     all->sum[0] = all->sum[1] = fd_splat_wide(0);
-    all->seen = _mm512_setzero_si512();
+    all->seen = FD_T(splat)(0);
     return 1;
 }
 
@@ -174,7 +174,7 @@ FD_INLINE void FD_T(gather)(int strips, ptrdiff_t count, const T *from, ptrdiff_
         FD_ADD(8, eight);
     }
 #undef FD_ADD
-    all->seen = _mm512_or_si512(all->seen, none);
+    all->seen = FD_T(either)(all->seen, z);
     FD_UNROLL
     for (int h = 0; h < halves; h++) {
         const __m256 half = FD_T(half)(h ? second : count, from + h * apart);
@@ -198,28 +198,42 @@ FD_INLINE void FD_T(gather_all)(int strips, ptrdiff_t count, const T *from, ptrd
         FD_T(gather)(strips, count, from, ld, 1, all);
 }
 
-/* Add products to those in float64, or put them there at first, and begin them again. */
-FD_INLINE void FD_T(empty)(int strips, int first, FD_T(fd_gathered) *all, double *products)
+/* Add sums of one or two strips to those in float64, or put them there at first. */
+FD_INLINE void FD_T(pour)(int strips, int first, vec sums, double *to)
 {
-    const int vectors = FD_PRODUCTS(strips);
+    _Alignas(64) T values[FD_W];
+    FD_T(store)(values, sums);
+    FD_UNROLL
+    for (int h = 0; h < FD_LANES; h++, to += strips == 1 ? 0 : 8) {
+        const int fresh = first && (strips == 2 || h == 0); /* else halves belong together */
+        const fd_wide more = FD_T(fd_widen)(values + 8 * h);
+        fd_store_wide(to, fresh ? more : fd_add_wide(fd_load_wide(to), more));
+    }
+}
+
+/* Add squares and products to those in float64, and begin them again. */
+FD_INLINE void FD_T(empty)(int strips, int first, FD_T(fd_gathered) *all, double *squares,
+                           double *products)
+{
+    const int vectors = FD_PRODUCTS(strips), each = strips == 1 ? 8 : (int)FD_W;
+#if FD_LANES == 2
+    FD_T(pour)(strips, first, FD_T(bounded)(all->acc[0], all->seen), squares);
+#else
+    FD_UNROLL
+    for (int s = 0; s < strips; s++)
+        FD_T(pour)(strips, first, all->acc[s], squares + 8 * s);
+#endif
     FD_UNROLL
     for (int k = 0; k < vectors; k++) {
-        _Alignas(64) T values[FD_W];
-        FD_T(store)(values, all->acc[k]);
+        FD_T(pour)(strips, first, all->acc[k], products + each * k);
         all->acc[k] = FD_T(splat)(0);
-        FD_UNROLL
-        for (int h = 0; h < FD_LANES; h++) {
-            double *to = products + 8 * (strips == 1 ? k : k * FD_LANES + h);
-            const int fresh = first && (strips == 2 || h == 0); /* else halves belong together */
-            const fd_wide more = FD_T(fd_widen)(values + 8 * h);
-            fd_store_wide(to, fresh ? more : fd_add_wide(fd_load_wide(to), more));
-        }
     }
 }
 
 /* Rows of `count` columns, `ld` apart. */
 FD_INLINE void FD_T(square_rows)(int strips, const T *from, ptrdiff_t ld, ptrdiff_t rows,
-                                 ptrdiff_t count, FD_T(fd_gathered) *all, double *products)
+                                 ptrdiff_t count, FD_T(fd_gathered) *all, double *squares,
+                                 double *products)
 {
     const ptrdiff_t most = FD_PANEL * (strips == 1 ? FD_LANES : 1); /* rows of a sum in T */
     for (ptrdiff_t row = 0; row < rows; row += most, from += most * ld) {
@@ -228,41 +242,26 @@ FD_INLINE void FD_T(square_rows)(int strips, const T *from, ptrdiff_t ld, ptrdif
             FD_T(gather_all)(strips, strips * 8, from, strips * 8, here, all);
         else
             FD_T(gather_all)(strips, count, from, ld, here, all);
-        FD_T(empty)(strips, row == 0, all, products);
+        FD_T(empty)(strips, row == 0, all, squares, products);
     }
 }
 
-/* Sums and squares of all columns; `products` that are not turned are squares. */
-FD_INLINE void FD_T(add_up)(int strips, ptrdiff_t rows, const FD_T(fd_gathered) *all,
-                            const double *products, double *sums, double *squares)
+/* Sums of all columns less their shift. */
+FD_INLINE void FD_T(add_up)(int strips, ptrdiff_t rows, const FD_T(fd_gathered) *all, double *sums)
 {
-#if FD_LANES == 1
-    (void)rows;
+    fd_wide sum[2] = {all->sum[0], all->sum[1]};
+#if FD_LANES == 2
+    _Alignas(64) T shift[FD_W];
+    FD_T(store)(shift, all->shift[0]);
+    if (strips == 1)
+        sum[0] = fd_add_wide(sum[0], sum[1]);
     FD_UNROLL
-    for (int s = 0; s < strips; s++) {
-        fd_store_wide(sums + 8 * s, all->sum[s]);
-        fd_store_wide(squares + 8 * s, fd_load_wide(products + 8 * s));
-    }
-#else
-    const unsigned seen = _mm512_test_epi32_mask(all->seen, _mm512_set1_epi32(0x7fffffff));
-    const __m512d count = _mm512_set1_pd((double)rows);
-    FD_UNROLL
-    for (int s = 0; s < strips; s++) {
-        const __m256 half = s ? _mm512_extractf32x8_ps((__m512)all->shift[0], 1)
-                              : _mm512_castps512_ps256((__m512)all->shift[0]);
-        __m512d sum = (__m512d)all->sum[s];
-        __mmask8 any = (__mmask8)(seen >> 8 * s);
-        if (strips == 1) {
-            sum = _mm512_add_pd(sum, (__m512d)all->sum[1]);
-            any |= (__mmask8)(seen >> 8);
-        }
-        _mm512_storeu_pd(sums + 8 * s, _mm512_fnmadd_pd(count, _mm512_cvtps_pd(half), sum));
-        __m512d square = _mm512_loadu_pd(products + 8 * s);
-        square = _mm512_min_pd(square, _mm512_set1_pd(FD_HUGE)); /* instead of NaN, too */
-        square = _mm512_mask_max_pd(square, any, square, _mm512_set1_pd(FD_TINY));
-        _mm512_storeu_pd(squares + 8 * s, square);
-    }
+    for (int s = 0; s < strips; s++)
+        sum[s] = fd_fma_wide(FD_T(fd_widen)(shift + 8 * s), fd_splat_wide(-(double)rows), sum[s]);
 #endif
+    FD_UNROLL
+    for (int s = 0; s < strips; s++)
+        fd_store_wide(sums + 8 * s, sum[s]);
 }
 
 FD_INLINE int FD_T(square_strips)(int strips, const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
@@ -279,8 +278,8 @@ FD_INLINE int FD_T(square_strips)(int strips, const fd_matrix *x, ptrdiff_t firs
         FD_T(fetch)(x, first, last - first, 0, x->cols, stage, ld);
         from = stage;
     }
-    FD_T(square_rows)(strips, from, ld, last - first, x->cols, &all, products);
-    FD_T(add_up)(strips, last - first, &all, products, sums, squares);
+    FD_T(square_rows)(strips, from, ld, last - first, x->cols, &all, squares, products);
+    FD_T(add_up)(strips, last - first, &all, sums);
     return 1;
 }
 
