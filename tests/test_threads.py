@@ -4,6 +4,7 @@ import os
 import threading
 import time
 import weakref
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -127,6 +128,49 @@ def test_blas_limit_is_restored_also_after_errors_and_nesting(monkeypatch):
         with pytest.raises(RuntimeError), blas_limit():
             raise RuntimeError
         assert blas_counts() == before
+
+
+@pytest.mark.parametrize("first", ["nobody", "us", "threadpoolctl"])
+def test_blas_is_limited_in_whatever_thread(monkeypatch, first):
+    """Also where another thread limited it before, or does so now."""
+    monkeypatch.setattr("fastdr.threads.available_cpus", lambda: 4)
+    found = []
+
+    def limited():
+        before = blas_counts()
+        with blas_limit(1):
+            found.append(set(blas_counts()))
+        found.append(blas_counts() == before)
+
+    with threadpool_limits(2, "blas") if first == "threadpoolctl" else nullcontext():
+        if first == "us":
+            limited()
+            found.clear()
+        thread = threading.Thread(target=limited)
+        thread.start()
+        thread.join()
+        assert found == [{1}, True]
+        limited()
+        assert found == [{1}, True] * 2
+
+
+def test_limits_of_others_work_after_ours(monkeypatch):
+    """A thread that was the first to limit BLAS does not keep it from those that come later."""
+    monkeypatch.setattr("fastdr.threads.available_cpus", lambda: 4)
+    found = []
+
+    def theirs():
+        with threadpool_limits(1, "blas"):
+            found.append(set(blas_counts()))
+
+    before = blas_counts()
+    with blas_limit(1):
+        pass
+    thread = threading.Thread(target=theirs)
+    thread.start()
+    thread.join()
+    assert found == [{1}]
+    assert blas_counts() == before
 
 
 def test_blas_is_left_alone_unless_threads_were_limited(monkeypatch):
