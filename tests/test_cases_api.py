@@ -245,6 +245,7 @@ def test_c53_input_is_never_modified_even_with_copy_false(rng, solver):
     np.testing.assert_array_equal(X, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_c55_no_copy_of_the_data(rng, keep, order):

@@ -246,7 +246,7 @@ def test_column_moments_weighted_and_far_from_zero(rng):
     np.testing.assert_allclose(squares, true, rtol=2 * 16 * 2.3e-16 + 1e-14)
 
 
-@pytest.mark.parametrize("features", [1, 7, 64, 130, 700])
+@pytest.mark.parametrize("features", [1, 7, 64, 130, 300])
 @pytest.mark.parametrize(("kind", "rows"), [("f4", 5000), ("f2", 5000), ("u1", 300), ("f4", 300),
                                             ("f8", 300)])
 def test_a_float32_result_is_that_of_float64_rounded(features, kind, rows, rng):
@@ -263,7 +263,7 @@ def test_a_float32_result_is_that_of_float64_rounded(features, kind, rows, rng):
         np.testing.assert_array_equal(out, wanted)
 
 
-@pytest.mark.parametrize("features", [60, 700])
+@pytest.mark.parametrize("features", [60, 300])
 def test_a_float32_result_does_not_depend_on_threads(features, rng):
     X = rng.standard_normal((9000, features)).astype("f4")
     found = fastdr.covariance(X, dtype="f4")
@@ -273,12 +273,12 @@ def test_a_float32_result_does_not_depend_on_threads(features, rng):
 
 
 def test_a_float32_result_takes_half_the_memory(rng):
-    X = rng.standard_normal((5000, 1500)).astype("f4")
+    X = rng.standard_normal((4200, 900)).astype("f4")
     tracemalloc.start()
     fastdr.covariance(X, dtype=np.float32)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1.1 * 4 * 1500**2 + 2**20
+    assert peak < 1.1 * 4 * 900**2 + 2**20
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e25])
