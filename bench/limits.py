@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from time import perf_counter
@@ -15,7 +15,7 @@ from bench.cases import Work
 from fastdr.threads import num_threads, ordered_map
 
 MIB = 1 << 20
-PARTS = 16  # of what is read, taken by whichever thread is free
+PARTS = 16  # of what is read or multiplied, taken by whichever thread is free
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,10 @@ def _kernels() -> Any:
 
 def measure(threads: int, *, quick: bool = False) -> Limits:
     """Measure all three limits on `threads` threads: the best of several runs each."""
-    dense = _kernels()
     seconds, repeats, size = (0.05, 5, 128 * MIB) if quick else (0.1, 15, 512 * MIB)
-    with ThreadPoolExecutor(threads) as pool:
-        f8, f4 = (_flops(dense.peak_flops, size, pool, threads, seconds, repeats)
-                  for size in (8, 4))
-    read = reading(size)
-
-    def once() -> float:
-        read()
-        return float(size)
-
     with num_threads(threads):
-        return Limits(f8, f4, max(_rates(once, repeats)))
+        f8, f4 = (_multiplied(kind, seconds, repeats) for kind in ("f8", "f4"))
+        return Limits(f8, f4, _best(reading(size), size, repeats))
 
 
 def reading(size: float) -> Callable[[], Any]:
@@ -80,26 +71,26 @@ def reading(size: float) -> Callable[[], Any]:
         lambda part: read_bytes(buffer, edges[part], edges[part + 1]), PARTS)
 
 
-def _flops(peak: Callable[[int, int], float], itemsize: int, pool: ThreadPoolExecutor,
-           threads: int, seconds: float, repeats: int) -> float:
-    iterations, elapsed = 1000, 0.0
-    while elapsed < seconds / 4:  # until a call is long enough to extrapolate from
-        iterations *= 2
-        start = perf_counter()
-        peak(itemsize, iterations)
-        elapsed = perf_counter() - start
-    iterations = max(1, int(iterations * seconds / elapsed))
-
-    def once() -> float:
-        return sum(pool.map(lambda _: peak(itemsize, iterations), range(threads)))
-
-    return max(_rates(once, repeats))
+def multiplying(flops: float, arithmetic: str) -> Callable[[], Any]:
+    """Return a call that does `flops` in registers, by as many threads as fastdr has."""
+    peak, itemsize = _kernels().peak_flops, np.dtype(arithmetic).itemsize
+    each = math.ceil(flops / peak(itemsize, 1) / PARTS)
+    return lambda: ordered_map(lambda part: peak(itemsize, each), PARTS)
 
 
-def _rates(once: Callable[[], float], repeats: int) -> Iterator[float]:
-    """Yield what `once` returns per second, `repeats` times after one warm-up."""
-    once()
+def _multiplied(arithmetic: str, seconds: float, repeats: int) -> float:
+    """Return the best rate of runs that take about so many seconds."""
+    probe = 1e8
+    flops = seconds * _best(multiplying(probe, arithmetic), probe, repeats)
+    return _best(multiplying(flops, arithmetic), flops, repeats)
+
+
+def _best(call: Callable[[], Any], amount: float, repeats: int) -> float:
+    """Return the most of `amount` a second, after one warm-up."""
+    call()
+    taken = []
     for _ in range(repeats):
         start = perf_counter()
-        amount = once()
-        yield amount / (perf_counter() - start)
+        call()
+        taken.append(perf_counter() - start)
+    return amount / min(taken)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from time import perf_counter, sleep
 from typing import Any
 
-from bench.cases import Case
+from bench.cases import Case, Work
 from bench.contestants import OURS, Contestant
 from bench.data import Inputs
-from bench.limits import Limits, reading
+from bench.limits import Limits, multiplying, reading
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,14 @@ def runner_of(contestant: Contestant, call: Callable[[], Any], error: float, fir
     return Runner(contestant, call, error, min(first, again), loops, [])
 
 
-def reader_of(size: float, effort: Effort) -> Runner:
-    """Return who reads `size` bytes: where others share the memory, it is the limit of now only."""
-    call = reading(size)
-    return runner_of(Contestant("reading", lambda inputs: call), call, 0.0, seconds_of(call)[0],
-                     effort)
+def limiter_of(limit: str, work: Work, effort: Effort) -> Runner:
+    """Return who only reads, or only multiplies, as much as `work` must: the limit of now.
+
+    Others share the memory, the processor's power and its threads; all of them vary.
+    """
+    call = (reading(work.traffic) if limit == "read"
+            else multiplying(work.flops, work.arithmetic))
+    return runner_of(Contestant(limit, lambda inputs: call), call, 0.0, seconds_of(call)[0], effort)
 
 
 def rounds(runners: list[Runner], effort: Effort, others: Sequence[Runner] = ()) -> None:
@@ -134,11 +137,11 @@ def run(case: Case, *, quick: bool = False, effort: Effort | None = None,
             others.append({"name": contestant.name, "state": "failed", "message": message})
     work = case.work(*shape, case.dtype) if case.work else None
     bound = limits.bound(work) if limits and work else None
-    readers = [reader_of(work.traffic, effort)] if bound and bound[0] == "read" else []
+    limiters = [limiter_of(bound[0], work, effort)] if bound else []
     if runners:
-        rounds(runners, effort, readers)
-    if readers and readers[0].seconds:
-        bound = "read", statistics.median(readers[0].seconds)
+        rounds(runners, effort, limiters)
+    if limiters and limiters[0].seconds:
+        bound = bound[0], statistics.median(limiters[0].seconds)
     entries = {entry["name"]: entry for entry in [*map(_entry, runners), *others]}
     row = {"name": case.name, "group": case.group, "detail": case.detail, "dtype": case.dtype,
            "shape": list(shape), "full_shape": list(case.full), "target": case.target,

@@ -176,15 +176,33 @@ def test_short_calls_are_warmed_up_after_the_pause(seconds, count):
     assert len(runner.seconds) == 1
 
 
-def test_reading_takes_turns_where_it_binds():
-    machine_limits = limits.Limits(f8=1e30, f4=1e30, read=1.0)
-    row = measure.run(tiny(CASES[0]), effort=measure.ONE, limits=machine_limits)
-    assert row["limit"] == "read"
-    assert row["limit_seconds"] < row["work"]["traffic"]  # measured now, not a byte a second
-    slow = limits.Limits(f8=1.0, f4=1.0, read=1e30)
-    row = measure.run(tiny(CASES[0]), effort=measure.ONE, limits=slow)
-    assert row["limit"] == "fma"
-    assert row["limit_seconds"] == row["work"]["flops"]
+@pytest.mark.parametrize("case", CASES[:2])
+@pytest.mark.parametrize(("limit", "amount", "before"), [
+    ("read", "traffic", limits.Limits(f8=1e30, f4=1e30, read=1.0)),
+    ("fma", "flops", limits.Limits(f8=1.0, f4=1.0, read=1e30))])
+def test_the_binding_limit_takes_turns(case, limit, amount, before):
+    row = measure.run(tiny(case), effort=measure.ONE, limits=before)
+    assert row["limit"] == limit
+    assert row["limit_seconds"] < row["work"][amount]  # measured now, not one a second
+
+
+@pytest.mark.parametrize("arithmetic", ["f8", "f4"])
+def test_a_limit_multiplies_as_much_as_it_is_told(monkeypatch, arithmetic):
+    done = []
+    dense = limits._kernels()
+
+    class Counting:
+        def peak_flops(self, itemsize, iterations):
+            assert itemsize == int(arithmetic[1])
+            done.append(dense.peak_flops(itemsize, iterations))
+            return done[-1]
+
+    monkeypatch.setattr(limits, "_kernels", Counting)
+    call = limits.multiplying(1e7, arithmetic)
+    done.clear()
+    call()
+    assert len(done) == limits.PARTS
+    assert 1e7 <= sum(done) < 1.02e7
 
 
 def test_verdict():
