@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh
 
 from fastdr._krylov import symmetry
 from fastdr.actions import Action, MatrixAction, OperatorAction
@@ -19,6 +18,7 @@ from fastdr.lanczos import Callback, Ritz, lanczos, polished, rounding
 from fastdr.models import fix_signs, times_power
 from fastdr.plan import PROOF, race
 from fastdr.power import power
+from fastdr.solvers import eigh_of
 from fastdr.threads import blas_limit, ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -330,13 +330,10 @@ def _dense(matrix: AnyArray | None, action: Action, k: int, tol: float) -> Ritz:
     if matrix is None:
         raise ValueError("method='lapack' needs a matrix; use method='lanczos' for an operator.")
     scaled = np.ldexp(matrix.astype(np.float64, copy=False), -action.exponent)
-    size, more = len(scaled), min(k + 1, len(scaled))
-    subset = None if more > size // 2 else (size - more, size - 1)
-    values, vectors = eigh(scaled, overwrite_a=True, check_finite=False, subset_by_index=subset,
-                           driver="evd" if subset is None else "evr")
-    following = float(values[-k - 1]) if k < size else -math.inf
+    values, vectors = eigh_of(scaled, k)
+    following = float(values[k]) if k < len(values) else -math.inf
     scale = float(np.abs(values).max())
-    return polished(action, vectors[:, :-k - 1:-1].T, following, scale, tol, action.columns, 0)
+    return polished(action, vectors[:k], following, scale, tol, action.columns, 0)
 
 
 def _scaled(callback: Callback | None, exponent: int) -> Callback | None:

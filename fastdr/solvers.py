@@ -113,7 +113,8 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
     tall, matrix = square or upright(rows)
     diagonal = np.diagonal(matrix).copy()
     most = rows.bound if choose else min(rows.bound, components)
-    known = eigh_of(matrix, most, keep=prove is True)
+    values, vectors = eigh_of(matrix, most, keep=prove is True)
+    known = np.maximum(values, 0.0), vectors
     values, vectors = known[0][:most], known[1][:most]
     count = choose(_padded(values, components)) if choose else components
     error = slack(tall.size) * float(values.max(initial=0.0))
@@ -197,8 +198,7 @@ def _padded(values: FloatArray, size: int) -> FloatArray:
 def eigh_of(matrix: FloatArray, count: int, keep: bool = False) -> tuple[FloatArray, FloatArray]:
     """Return the `count` largest eigenvalues and one or all more, descending, and their unit rows.
 
-    They are clipped at 0. The upper triangle of `matrix` may be destroyed unless it is to be
-    kept, see `_restore`.
+    The upper triangle of `matrix` may be destroyed unless it is to be kept, see `_restore`.
     """
     size, failed = len(matrix), 1
     if count == 0:
@@ -207,10 +207,25 @@ def eigh_of(matrix: FloatArray, count: int, keep: bool = False) -> tuple[FloatAr
     if size <= 12 * FEW or (count > size // FEW and size <= DIVIDE):
         values, vectors, failed = dsyevd(matrix.T)
     if failed:
-        values, vectors = eigh(matrix.T, lower=True, overwrite_a=not keep, driver="evr",
-                               check_finite=False, subset_by_index=(size - count, size - 1))
+        values, vectors = _bisected(matrix, count, keep)
     kept = slice(None, -count - 1, -1)
-    return np.maximum(values[kept], 0.0), np.ascontiguousarray(vectors.T[kept])
+    return values[kept], np.ascontiguousarray(vectors.T[kept])
+
+
+def _bisected(matrix: FloatArray, count: int, keep: bool) -> tuple[FloatArray, FloatArray]:
+    """Return the `count` largest eigenvalues or all, ascending, and their vectors as columns.
+
+    Where many values agree to rounding, as those of white rows do, LAPACK's bisection (dstebz)
+    now and then takes a few out of count and returns the fewer, as a success. Then all are found
+    by QR iterations, of which values that agree need next to none.
+    """
+    size, diagonal = len(matrix), np.diagonal(matrix).copy()
+    solve = partial(eigh, lower=True, overwrite_a=not keep, check_finite=False)
+    values, vectors = solve(matrix.T, driver="evr", subset_by_index=(size - count, size - 1))
+    if len(values) < count:
+        _restore(matrix, diagonal)
+        values, vectors = solve(matrix.T, driver="ev")
+    return values, vectors
 
 
 def _restore(matrix: FloatArray, diagonal: FloatArray) -> None:

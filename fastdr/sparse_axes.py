@@ -176,6 +176,7 @@ def _spectrum(found: Ritz, components: int, given: SparseRows) -> Spectrum:
 def _decomposed(matrix: FloatArray, count: int, keep: bool) -> Ritz:
     """Return the largest eigenpairs of a scatter by LAPACK."""
     values, vectors = eigh_of(matrix, count, keep=keep)
+    values = np.maximum(values, 0.0)
     following = float(values[count]) if len(values) > count else -math.inf
     return Ritz(values[:count], vectors[:count], np.zeros(count), 0.0, following,
                 float(values[0]), True, 0, 0)

@@ -19,6 +19,7 @@ SPECTRA = {
     "graded": lambda d: 10.0 ** -np.linspace(0, 30, d),
     "zero": np.zeros,
     "one": np.ones,
+    "one but the last": lambda d: np.r_[np.ones(d - 1), 0.0],
 }
 
 

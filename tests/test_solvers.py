@@ -4,9 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.linalg import LinAlgError
 from tolerance import assert_orthonormal, eigenvalue_error, rounding
 
+import fastdr
 from fastdr import centring, solvers
 from fastdr.bases import completed, null_axes, orthonormalise
 from fastdr.centring import centred_rows
@@ -265,6 +267,66 @@ def test_failing_drivers_are_replaced(rng, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         np.testing.assert_allclose(solved(X).values, reference.values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [100, 150, 300])
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("values", ["one", "one but the last", "two"])
+def test_bisection_that_misses_values_is_noticed(size, k, values):
+    """Of values that agree to rounding LAPACK now and then returns too few, as a success."""
+    spectrum = np.ones(size)
+    if values != "one":
+        spectrum[size - 1 if values == "one but the last" else size // 2:] = 0
+    for seed in range(12):
+        turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((size, size)))[0]
+        matrix = (turn * spectrum) @ turn.T
+        matrix = (matrix + matrix.T) / 2
+        found, vectors = solvers.eigh_of(matrix.copy(), k)
+        assert len(found) == len(vectors) == k + 1
+        np.testing.assert_allclose(found, 1, rtol=0, atol=rounding(float, size, 1))
+        assert_orthonormal(vectors)
+        assert np.abs(vectors @ matrix - vectors).max() <= rounding(float, size, 1)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_values_that_bisection_misses_are_found(rng, monkeypatch, keep):
+    def few(matrix, **kwargs):
+        calls.append(kwargs)
+        values, vectors = whole(matrix, **kwargs)
+        missed = 2 if kwargs.get("subset_by_index") else 0
+        return values[missed:], vectors[:, missed:]
+
+    whole, calls = solvers.eigh, []
+    monkeypatch.setattr(solvers, "eigh", few)
+    square = rng.standard_normal((120, 120))
+    matrix = square + square.T
+    wanted = np.linalg.eigvalsh(matrix)[::-1]
+    given = matrix.copy()
+    found, vectors = solvers.eigh_of(given, 3, keep=keep)
+    assert len(calls) == 2
+    assert np.array_equal(given, matrix) == keep
+    bound = rounding(float, 120, wanted[0])
+    np.testing.assert_allclose(found[:4], wanted[:4], rtol=0, atol=bound)
+    assert np.abs(vectors @ matrix - found[:, None] * vectors).max() <= bound
+
+
+@pytest.mark.parametrize("shape", [(360, 120), (450, 150), (150, 400)])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_c30_white_rows_have_axes(shape, kind):
+    """All variances are one: no axis is better than another, but there are as many as asked for."""
+    rows, features = shape
+    for seed in range(8):
+        Z = np.random.default_rng(seed).standard_normal((max(shape), min(shape)))
+        if rows > features:
+            white = np.linalg.qr(Z - Z.mean(0))[0]
+        else:
+            white = np.linalg.qr(Z)[0].T
+        for k in (1, 2, 5):
+            pca = fastdr.PCA(k, svd_solver="lapack").fit(kind(white))
+            assert pca.components_.shape == (k, features)
+            assert_orthonormal(pca.components_)
+            np.testing.assert_allclose(pca.explained_variance_ * (rows - 1), 1,
+                                       atol=eigenvalue_error(min(shape), 1))
 
 
 def test_completion_depends_on_the_span_only(rng):
