@@ -185,8 +185,7 @@ def blas_limit(count: int | None = None) -> Iterator[None]:
             _state.blas = found.lib_controllers
         if _state.blas_users == 0:  # their own limits, without a report on each, which takes 20 µs
             _state.blas_before = [library.get_num_threads() for library in _state.blas]
-            for library in _state.blas:
-                _limit(library, count)
+            _set_limits(_state.blas, [count] * len(_state.blas))
         _state.blas_users += 1
     try:
         yield
@@ -194,19 +193,20 @@ def blas_limit(count: int | None = None) -> Iterator[None]:
         with _state.lock:
             _state.blas_users -= 1
             if _state.blas_users == 0:
-                for library, before in zip(_state.blas, _state.blas_before, strict=True):
-                    _limit(library, before)
+                _set_limits(_state.blas, _state.blas_before)
 
 
-def _limit(library: LibController, count: int) -> None:
-    """Set the limit of BLAS, whichever thread did so before.
+def _set_limits(libraries: list[LibController], counts: list[int]) -> None:
+    """Set the limit of each BLAS, whichever thread did so before.
 
     From version 3.8 on threadpoolctl leaves that to one thread until it gives it up; what others
     ask for does nothing, without a word.
     """
-    give_up = getattr(library, "clear_controlling_thread", lambda force: None)
+    give_up = next((library.clear_controlling_thread for library in libraries
+                    if hasattr(library, "clear_controlling_thread")), lambda force: None)
     give_up(force=True)
-    library.set_num_threads(count)
+    for library, count in zip(libraries, counts, strict=True):
+        library.set_num_threads(count)
     give_up(force=True)
 
 
