@@ -269,7 +269,7 @@ def test_failing_drivers_are_replaced(rng, monkeypatch):
         np.testing.assert_allclose(solved(X).values, reference.values, rtol=1e-12)
 
 
-@pytest.mark.parametrize("size", [100, 150, 300])
+@pytest.mark.parametrize("size", [100, 150])
 @pytest.mark.parametrize("k", [1, 2, 5])
 @pytest.mark.parametrize("values", ["one", "one but the last", "two"])
 def test_bisection_that_misses_values_is_noticed(size, k, values):
@@ -277,7 +277,7 @@ def test_bisection_that_misses_values_is_noticed(size, k, values):
     spectrum = np.ones(size)
     if values != "one":
         spectrum[size - 1 if values == "one but the last" else size // 2:] = 0
-    for seed in range(12):
+    for seed in range(6):
         turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((size, size)))[0]
         matrix = (turn * spectrum) @ turn.T
         matrix = (matrix + matrix.T) / 2
@@ -315,7 +315,7 @@ def test_values_that_bisection_misses_are_found(rng, monkeypatch, keep):
 def test_c30_white_rows_have_axes(shape, kind):
     """All variances are one: no axis is better than another, but there are as many as asked for."""
     rows, features = shape
-    for seed in range(8):
+    for seed in range(4):
         Z = np.random.default_rng(seed).standard_normal((max(shape), min(shape)))
         if rows > features:
             white = np.linalg.qr(Z - Z.mean(0))[0]
