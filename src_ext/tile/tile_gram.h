@@ -173,9 +173,9 @@ FD_INLINE void FD_T(gram_pass)(const int back, const T *restrict a, ptrdiff_t ld
     vec t[FD_GROUP][2];
     ptrdiff_t j = 0;
     FD_T(load_group)(t_, t);
-    for (; j + FD_CALLED <= cols; j += FD_CALLED, side += FD_CALLED * FD_GW) {
-        fd_call(ahead, j, FD_CALLED);
-        FD_T(gram_columns)(back, FD_CALLED, &rows, t, side);
+    for (; j + FD_UNROLLED <= cols; j += FD_UNROLLED, side += FD_UNROLLED * FD_GW) {
+        fd_call(ahead, j, FD_UNROLLED);
+        FD_T(gram_columns)(back, FD_UNROLLED, &rows, t, side);
     }
     for (; j + FD_ABREAST <= cols; j += FD_ABREAST, side += FD_ABREAST * FD_GW)
         FD_T(gram_columns)(back, FD_ABREAST, &rows, t, side);

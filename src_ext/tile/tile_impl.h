@@ -58,12 +58,16 @@
    the multipliers waiting. */
 #define FD_TAKE(left) ((left) == FD_STRIPS + 1 ? (FD_STRIPS + 1) / 2 : FD_MIN(FD_STRIPS, left))
 
-/* Memory to come, called into L2 a little at every step while the multipliers work. */
+/* Steps of a multiplying loop that stand one after the other; and steps between two calls, which
+   cost the loop its pace where few instructions a cycle are left for it: on shared cores. */
+#define FD_UNROLLED 4
+#define FD_CALLED 24
+
+/* Memory to come, called into L2 a little at a time while the multipliers work. */
 typedef struct {
     const char *next;
     ptrdiff_t pace; /* in 1/256 bytes for a vector of a step */
 } fd_ahead;
-#define FD_CALLED 4 /* steps between two calls */
 
 /* Spread `bytes` from `next` on over `work` vectors. */
 FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t work)
@@ -77,9 +81,8 @@ FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t work)
 FD_INLINE void fd_call(const fd_ahead *ahead, ptrdiff_t from, ptrdiff_t work)
 {
     const char *at = ahead->next + (from * ahead->pace >> 8);
-    const ptrdiff_t lines = ((work * ahead->pace >> 8) + 63) / 64;
-    for (ptrdiff_t line = 0; line < lines; line++)
-        FD_PREFETCH(at + 64 * line);
+    for (const char *end = at + (work * ahead->pace >> 8); at < end; at += 64)
+        FD_PREFETCH(at);
 }
 
 FD_INLINE void fd_advance(fd_ahead *ahead, ptrdiff_t work)

@@ -86,10 +86,10 @@ FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t 
         for (int s = 0; s < strips; s++)
             acc[r][s] = first ? FD_T(splat)(0) : FD_T(load)(to + r * ld + s * FD_W);
     ptrdiff_t k = 0;
-    for (; k + FD_CALLED <= depth; k += FD_CALLED) {
-        fd_call(ahead, k, FD_CALLED);
+    for (; k + FD_UNROLLED <= depth; k += FD_UNROLLED) {
+        fd_call(ahead, k, FD_UNROLLED);
         FD_UNROLL
-        for (int u = 0; u < FD_CALLED; u++)
+        for (int u = 0; u < FD_UNROLLED; u++)
             FD_T(rows_step)(strips, a + k + u, lda, b + (k + u) * strips * FD_W, acc);
     }
     for (; k < depth; k++)

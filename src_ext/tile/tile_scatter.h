@@ -49,20 +49,24 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
         for (int s = 0; s < strips; s++)
             acc[r][s] = FD_T(splat)(0);
     }
-    const ptrdiff_t cells = (strips * FD_C / 8 + 1) * FD_ROWS; /* cache lines of the triangle */
-    ptrdiff_t k = 0;
-    for (; k + FD_CALLED <= rows; k += FD_CALLED) {
-        const ptrdiff_t cell = k / FD_CALLED; /* one by one: together they would block the loads */
-        if (cell < cells)
-            FD_PREFETCH_WRITE(to + cell % FD_ROWS * ld + cell / FD_ROWS * 8);
+    const double *cells = to;
+    for (ptrdiff_t k = 0, stop; k < rows; k = stop) {
+        stop = FD_MIN(k + FD_CALLED, rows);
+        if (k < FD_ROWS * FD_CALLED) { /* a row of the triangle */
+            FD_UNROLL
+            for (int line = 0; line <= strips * FD_C / 8; line++)
+                FD_PREFETCH_WRITE(cells + 8 * line);
+            cells += ld;
+        }
         fd_call(ahead, k * strips, FD_CALLED * strips);
         fd_call(ahead + 1, k * strips, FD_CALLED * strips);
-        FD_UNROLL
-        for (int u = 0; u < FD_CALLED; u++)
-            FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
+        for (; k + FD_UNROLLED <= stop; k += FD_UNROLLED)
+            FD_UNROLL
+            for (int u = 0; u < FD_UNROLLED; u++)
+                FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
+        for (; k < stop; k++)
+            FD_T(tile_row)(strips, a + k * FD_W, b + k * FD_W, acc);
     }
-    for (; k < rows; k++)
-        FD_T(tile_row)(strips, a + k * FD_W, b + k * FD_W, acc);
     FD_T(add_tile)(strips, acc, to, ld);
 }
 
@@ -75,14 +79,16 @@ FD_ALONE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff_
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++)
         acc[r][0] = acc[r][1] = FD_T(splat)(0);
-    for (ptrdiff_t k = 0; k + 1 < rows; k += 2) {
-        if (k % FD_CALLED == 0)
-            fd_call(ahead, k, FD_CALLED);
-        vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);
-        FD_UNROLL
-        for (int r = 0; r < FD_ROWS; r++) {
-            acc[r][0] = FD_T(fma)(even, FD_T(column)(b + k * FD_W, r), acc[r][0]);
-            acc[r][1] = FD_T(fma)(odd, FD_T(column)(b + (k + 1) * FD_W, r), acc[r][1]);
+    for (ptrdiff_t k = 0, stop; k + 1 < rows; k = stop) {
+        stop = FD_MIN(k + FD_CALLED, rows / 2 * 2);
+        fd_call(ahead, k, FD_CALLED);
+        for (; k < stop; k += 2) {
+            vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);
+            FD_UNROLL
+            for (int r = 0; r < FD_ROWS; r++) {
+                acc[r][0] = FD_T(fma)(even, FD_T(column)(b + k * FD_W, r), acc[r][0]);
+                acc[r][1] = FD_T(fma)(odd, FD_T(column)(b + (k + 1) * FD_W, r), acc[r][1]);
+            }
         }
     }
     vec last = FD_T(load)(a + (rows - 1) * FD_W);

@@ -35,11 +35,13 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
     FD_UNROLL
     for (int k = 0; k < FD_TURNS; k++)
         even[k] = odd[k] = FD_T(splat)(0);
-    for (ptrdiff_t k = 0; k + 1 < rows; k += 2) {
-        if (k % FD_CALLED == 0)
-            fd_call(ahead, k, FD_CALLED);
-        FD_T(add_turned)(FD_T(load)(a + k * FD_W), even);
-        FD_T(add_turned)(FD_T(load)(a + (k + 1) * FD_W), odd);
+    for (ptrdiff_t k = 0, stop; k + 1 < rows; k = stop) {
+        stop = FD_MIN(k + FD_CALLED, rows / 2 * 2);
+        fd_call(ahead, k, FD_CALLED);
+        for (; k < stop; k += 2) {
+            FD_T(add_turned)(FD_T(load)(a + k * FD_W), even);
+            FD_T(add_turned)(FD_T(load)(a + (k + 1) * FD_W), odd);
+        }
     }
     if (rows % 2)
         FD_T(add_turned)(FD_T(load)(a + (rows - 1) * FD_W), even);
