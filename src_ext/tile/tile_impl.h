@@ -42,11 +42,9 @@
 #define FD_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define FD_UP(n, multiple) (((n) + (multiple) - 1) / (multiple) * (multiple))
 
-/* Rows handled together while packing, whose column sums stay in registers; more when they are
-   short: 32 of them stay in L1 meanwhile. */
-#define FD_BLOCK 8
-#define FD_BLOCK_NARROW 32
-#define FD_SHORT 512 /* bytes */
+/* Rows handled together while packing, whose column sums stay in registers: with the columns of a
+   stage they stay in L1. */
+#define FD_BLOCK 32
 /* Columns staged together when the source needs conversion. */
 #define FD_STAGE 64
 

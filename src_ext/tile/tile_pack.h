@@ -14,14 +14,11 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     T *packed = packed_, *high = packed + padded / FD_C * FD_STEP, *low = high + padded;
     const int in_place = FD_T(in_place)(x);
     int plain = !affine->row_shift && !affine->row_factor;
-    /* Read along the storage: all columns of 8 rows, or all rows of 64 columns. */
+    /* Read along the storage: all columns of 32 rows, or all rows of 64 columns. */
     const int by_rows = llabs((long long)x->col_step) <= llabs((long long)x->row_step);
     const ptrdiff_t width = by_rows ? padded : FD_STAGE;
-    /* Rows summed together: the same for every layout, so that layouts agree to the last bit. */
-    const ptrdiff_t row_bytes = cols * (ptrdiff_t)sizeof(T);
-    const ptrdiff_t tall = row_bytes > FD_SHORT ? FD_BLOCK : FD_BLOCK_NARROW;
-    const ptrdiff_t block = by_rows ? tall : FD_PANEL * FD_DEEP;
-    _Alignas(64) T stage[FD_BLOCK_NARROW * FD_STAGE];
+    const ptrdiff_t block = by_rows ? FD_BLOCK : FD_PANEL * FD_DEEP;
+    _Alignas(64) T stage[FD_BLOCK * FD_STAGE];
 
     memset(sums, 0, FD_UP(cols, FD_C) * sizeof(double));
     memset(squares, 0, FD_UP(cols, FD_C) * sizeof(double));
@@ -32,8 +29,8 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     for (ptrdiff_t outer = 0; outer < padded; outer += width)
     for (ptrdiff_t row0 = first; row0 < last; row0 += block)
     for (ptrdiff_t col = outer; col < FD_MIN(outer + width, padded); col += FD_STAGE)
-    for (ptrdiff_t row = row0; row < FD_MIN(row0 + block, last); row += tall) {
-        const ptrdiff_t here = FD_MIN(FD_STAGE, cols - col), rows = FD_MIN(tall, last - row);
+    for (ptrdiff_t row = row0; row < FD_MIN(row0 + block, last); row += FD_BLOCK) {
+        const ptrdiff_t here = FD_MIN(FD_STAGE, cols - col), rows = FD_MIN(FD_BLOCK, last - row);
         const T *from = (const T *)(x->data + row * x->row_step + col * x->col_step);
         ptrdiff_t ld = x->row_step / (ptrdiff_t)sizeof(T), wide = here;
         if (!in_place) { /* through the stage, in whole strips */
@@ -45,7 +42,8 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
                     stage[i * ld + j] = 0;
             from = stage;
         }
-        const ptrdiff_t ahead = !in_place ? 0 : tall == FD_BLOCK ? FD_STAGE : tall * ld;
+        const ptrdiff_t right = col + FD_STAGE < cols ? FD_STAGE : FD_BLOCK * ld - col;
+        const ptrdiff_t ahead = in_place ? right : 0; /* columns that come next, or rows */
         FD_T(pack_strips)(plain, from, ld, ahead, rows, col, wide, high, low, affine, row, first,
                           packed, sums, squares);
     }
