@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fastdr
+
 # Behind everything else, so that an installed fastdr stays the one that is tested.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 pytest.importorskip("bench", reason="the benchmarks are not beside these tests")
@@ -25,6 +27,7 @@ from bench import (  # noqa: E402
     report,
     scaling,
     tables,
+    turns,
 )
 from bench.cases import CASES, Case, Work, select  # noqa: E402
 from bench.contestants import OURS, Contestant  # noqa: E402
@@ -347,3 +350,36 @@ def test_memory_above_the_baseline_is_seen():
     block = np.ones(80_000_000, np.uint8)
     assert 75e6 < memory.peak() - before < 120e6
     assert block[0] == 1
+
+
+def test_versions_by_turns():
+    tree = str(Path(fastdr.__file__).parents[1])
+    (case,) = select("covariance 1000000x8 f8")
+    title, head, first, second = turns.compare(case, [tree, tree], 3, True, 1).splitlines()
+    assert title == "covariance 1000000x8 f8: 3 rounds, threads: 1"
+    assert head.split()[:3] == ["tree", "median", "least"]
+    assert first.startswith(tree)
+    assert first.endswith("1.000 ±0.000")
+    assert second.startswith(tree)
+    assert float(second.split()[-2]) > 0
+
+
+def test_a_directory_without_fastdr_takes_no_turns(tmp_path):
+    (case,) = select("covariance 1000000x8 f8")
+    with pytest.raises(RuntimeError, match="has no package fastdr: .* was found instead"):
+        turns.compare(case, [str(tmp_path)], 3, True, 1)
+
+
+def test_a_version_that_does_not_run_is_named(tmp_path, capfd):
+    (tmp_path / "fastdr").mkdir()
+    (tmp_path / "fastdr" / "__init__.py").touch()
+    (case,) = select("covariance 1000000x8 f8")
+    with pytest.raises(RuntimeError, match=f"fastdr of {tmp_path} does not run this case"):
+        turns.compare(case, [str(tmp_path)], 3, True, 1)
+    assert "Error" in capfd.readouterr().err
+
+
+def test_one_round_has_no_standard_error(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        turns.main([".", "--only", "covariance", "--rounds", "1"])
+    assert "--rounds is 1; it takes 2 or more" in capsys.readouterr().err
