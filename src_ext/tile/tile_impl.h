@@ -42,8 +42,8 @@
 #define FD_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define FD_UP(n, multiple) (((n) + (multiple) - 1) / (multiple) * (multiple))
 
-/* Rows handled together while packing, whose column sums stay in registers: with the columns of a
-   stage they stay in L1. */
+/* Rows handled together while packing, whose column sums stay in registers, the same for every
+   layout so that layouts agree to the last bit; with the columns of a stage they stay in L1. */
 #define FD_BLOCK 32
 /* Columns staged together when the source needs conversion. */
 #define FD_STAGE 64
@@ -56,8 +56,9 @@
    the multipliers waiting. */
 #define FD_TAKE(left) ((left) == FD_STRIPS + 1 ? (FD_STRIPS + 1) / 2 : FD_MIN(FD_STRIPS, left))
 
-/* Steps of a multiplying loop that stand one after the other; and steps between two calls, which
-   cost the loop its pace where few instructions a cycle are left for it: on shared cores. */
+/* Steps of a multiplying loop that stand one after the other; and steps of a scatter between two
+   calls, which cost it its pace where a shared core has few instructions a cycle left. Loops that
+   memory binds call at all FD_UNROLLED steps. */
 #define FD_UNROLLED 4
 #define FD_CALLED 24
 

@@ -50,8 +50,8 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
             acc[r][s] = FD_T(splat)(0);
     }
     const double *cells = to;
-    for (ptrdiff_t k = 0, stop; k < rows; k = stop) {
-        stop = FD_MIN(k + FD_CALLED, rows);
+    for (ptrdiff_t k = 0; k < rows;) {
+        const ptrdiff_t stop = FD_MIN(k + FD_CALLED, rows);
         if (k < FD_ROWS * FD_CALLED) { /* a row of the triangle */
             FD_UNROLL
             for (int line = 0; line <= strips * FD_C / 8; line++)
@@ -79,8 +79,8 @@ FD_ALONE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff_
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++)
         acc[r][0] = acc[r][1] = FD_T(splat)(0);
-    for (ptrdiff_t k = 0, stop; k + 1 < rows; k = stop) {
-        stop = FD_MIN(k + FD_CALLED, rows / 2 * 2);
+    for (ptrdiff_t k = 0; k + 1 < rows;) {
+        const ptrdiff_t stop = FD_MIN(k + FD_CALLED, rows / 2 * 2);
         fd_call(ahead, k, FD_CALLED);
         for (; k < stop; k += 2) {
             vec even = FD_T(load)(a + k * FD_W), odd = FD_T(load)(a + (k + 1) * FD_W);

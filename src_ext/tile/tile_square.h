@@ -35,8 +35,8 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
     FD_UNROLL
     for (int k = 0; k < FD_TURNS; k++)
         even[k] = odd[k] = FD_T(splat)(0);
-    for (ptrdiff_t k = 0, stop; k + 1 < rows; k = stop) {
-        stop = FD_MIN(k + FD_CALLED, rows / 2 * 2);
+    for (ptrdiff_t k = 0; k + 1 < rows;) {
+        const ptrdiff_t stop = FD_MIN(k + FD_CALLED, rows / 2 * 2);
         fd_call(ahead, k, FD_CALLED);
         for (; k < stop; k += 2) {
             FD_T(add_turned)(FD_T(load)(a + k * FD_W), even);
