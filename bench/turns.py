@@ -9,6 +9,7 @@ with the first tree, by the median of their ratios to it in each round: ± its s
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import statistics
@@ -37,10 +38,11 @@ ERROR_OF_MEDIAN = 0.93
 
 @dataclass
 class Version:
-    """A tree as it was given, its process, and what its calls took."""
+    """A tree as it was given, its process, the error it reached, and what its calls took."""
 
     tree: str
     process: subprocess.Popen[str]
+    error: float = math.nan
     seconds: list[float] = field(default_factory=list)
 
     def answer(self) -> str:
@@ -61,15 +63,14 @@ class Version:
 
 
 def serve(index: int, quick: int, threads: int) -> None:
-    """Tell whose fastdr it is; then call it once for every line of input and tell the seconds."""
+    """Tell the error reached and whose fastdr it is; then seconds of a call at every line read."""
     import fastdr
 
     case = CASES[index]
     _threads, _limit = machine.set_threads(threads, ())
-    ours = case.contestants[0]
-    call = ours.prepare(case.inputs(case.quick if quick else case.full))
-    runner = measure.runner_of(ours, call, 0.0, measure.seconds_of(call)[0], EFFORT)
-    print(Path(fastdr.__file__).parent.parent, flush=True)
+    inputs = case.inputs(case.quick if quick else case.full)
+    runner = measure.start(case.contestants[0], case, inputs, EFFORT)
+    print(f"{runner.error} {Path(fastdr.__file__).parent.parent}", flush=True)
     for _line in sys.stdin:
         runner.sample(EFFORT)
         print(runner.seconds[-1], flush=True)
@@ -84,10 +85,11 @@ def start(tree: str, case: Case, quick: bool, threads: int) -> subprocess.Popen[
 
 
 def check(version: Version) -> None:
-    """Wait until a process has its data; RuntimeError if its fastdr is not that of the tree."""
-    found = version.answer()
+    """Wait until a process is ready; RuntimeError if its fastdr is not that of the tree."""
+    error, found = version.answer().split(maxsplit=1)
     if Path(found).resolve() != Path(version.tree).resolve():
         raise RuntimeError(f"{version.tree} has no package fastdr: {found} was found instead")
+    version.error = float(error)
 
 
 def ratio(seconds: list[float], base: list[float]) -> str:
@@ -111,11 +113,12 @@ def compare(case: Case, trees: list[str], rounds: int, quick: bool, threads: int
                 version.call()
     width = max(len("tree"), *map(len, trees))
     lines = [f"{case.name}: {rounds} rounds, threads: {threads}",
-             f"{'tree':{width}} {'median':>9} {'least':>9}  ratio to the first"]
+             f"{'tree':{width}} {'median':>9} {'least':>9} {'error':>7}  ratio to the first"]
     for version in versions:
         median, least = statistics.median(version.seconds), min(version.seconds)
         lines.append(f"{version.tree:{width}} {tables.duration(median):>9} "
-                     f"{tables.duration(least):>9}  {ratio(version.seconds, versions[0].seconds)}")
+                     f"{tables.duration(least):>9} {tables.reached(version.error):>7}  "
+                     f"{ratio(version.seconds, versions[0].seconds)}")
     return "\n".join(lines)
 
 
@@ -134,9 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--rounds is {given.rounds}; it takes 2 or more")
     machine.restart_unpinned("bench.turns", arguments)
     try:
+        threads, _limit = machine.set_threads(given.threads, ())
         for case in select(given.only):
-            print(compare(case, given.trees, given.rounds, given.quick,
-                          given.threads or machine.available_cpus()), flush=True)
+            print(compare(case, given.trees, given.rounds, given.quick, threads), flush=True)
     except (RuntimeError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     return 0

@@ -357,11 +357,12 @@ def test_versions_by_turns():
     (case,) = select("covariance 1000000x8 f8")
     title, head, first, second = turns.compare(case, [tree, tree], 3, True, 1).splitlines()
     assert title == "covariance 1000000x8 f8: 3 rounds, threads: 1"
-    assert head.split()[:3] == ["tree", "median", "least"]
+    assert head.split()[:4] == ["tree", "median", "least", "error"]
     assert first.startswith(tree)
     assert first.endswith("1.000 ±0.000")
     assert second.startswith(tree)
     assert float(second.split()[-2]) > 0
+    assert 0 < float(second.split()[-3]) < case.allowed
 
 
 def test_a_directory_without_fastdr_takes_no_turns(tmp_path):

@@ -14,7 +14,7 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
     T *packed = packed_, *high = packed + padded / FD_C * FD_STEP, *low = high + padded;
     const int in_place = FD_T(in_place)(x);
     int plain = !affine->row_shift && !affine->row_factor;
-    /* Read along the storage: all columns of 32 rows, or all rows of 64 columns. */
+    /* Read along the storage: all columns of FD_BLOCK rows, or all rows of FD_STAGE columns. */
     const int by_rows = llabs((long long)x->col_step) <= llabs((long long)x->row_step);
     const ptrdiff_t width = by_rows ? padded : FD_STAGE;
     const ptrdiff_t block = by_rows ? FD_BLOCK : FD_PANEL * FD_DEEP;
@@ -42,9 +42,9 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
                     stage[i * ld + j] = 0;
             from = stage;
         }
-        const ptrdiff_t right = col + FD_STAGE < cols ? FD_STAGE : FD_BLOCK * ld - col;
-        const ptrdiff_t ahead = in_place ? right : 0; /* columns that come next, or rows */
-        FD_T(pack_strips)(plain, from, ld, ahead, rows, col, wide, high, low, affine, row, first,
-                          packed, sums, squares);
+        /* What comes next: columns or, behind the last ones, rows. */
+        const ptrdiff_t next = col + FD_STAGE < cols ? FD_STAGE : FD_BLOCK * ld - col;
+        FD_T(pack_strips)(plain, from, ld, in_place ? next : 0, rows, col, wide, high, low, affine,
+                          row, first, packed, sums, squares);
     }
 }
