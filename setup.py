@@ -19,7 +19,8 @@ TILE_FLAGS = {"base": [], "avx2": ["-mavx2", "-mfma", "-mf16c"],
                          "-mprefer-vector-width=512"]}
 if EMULATE:
     TILE_FLAGS["avx512"] = TILE_FLAGS["avx2"]
-UNIX = ["-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+# Python's own -g would make the modules four times as large; a profiler needs lines only.
+UNIX = ["-O3", "-g1", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
         "-Wno-psabi"]
 # Extensions with a family of C files, one file for each instruction set: folder, prefix.
 FAMILIES = {"fastdr._dense": ("tile", "tile"), "fastdr._network": ("network", "network"),

@@ -37,7 +37,7 @@ class Effort:
 
 
 FULL = Effort()
-QUICK = Effort(least=3, most=5, budget=0.5, sample=0.005, pause=0.01, warm=0.05, once=0.5)
+QUICK = Effort(least=1, most=3, budget=0.1, sample=0.005, pause=0.01, warm=0.05, once=0.5)
 ONE = Effort(least=1, most=1, budget=0.0, sample=0.0, pause=0.0, warm=0.0)
 
 

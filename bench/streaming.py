@@ -118,27 +118,27 @@ def child(step: str, path: Path, threads: int) -> Any:
     return json.loads(done.stdout)
 
 
-def measured(path: Path, rows: int, columns: int, threads: int) -> dict[str, Any]:
-    """Write the file, measure, and return plain values."""
+def measured(path: Path, rows: int, columns: int, threads: int, count: int) -> dict[str, Any]:
+    """Write the file, measure in `count` rounds, and return plain values."""
     write(path, rows, columns)
     reading(path)  # into the cache
-    rounds = [{step: child(step, path, threads) for step in STEPS} for _ in range(ROUNDS)]
+    rounds = [{step: child(step, path, threads) for step in STEPS} for _ in range(count)]
     best = {step: min(each[step] for each in rounds) for step in STEPS}
     seconds, memory, error = best["fitting"]
     return {"rows": rows, "columns": columns, "bytes": path.stat().st_size,
             "machine": machine.describe(threads), "reading": best["reading"],
             "multiplying": best["multiplying"], "fitting": seconds, "memory": memory,
-            "error": error, "cold": from_disk(path, threads)}
+            "error": error, "cold": from_disk(path, threads, count)}
 
 
-def from_disk(path: Path, threads: int) -> dict[str, float]:
+def from_disk(path: Path, threads: int, count: int) -> dict[str, float]:
     """Return seconds of reading and fitting, the median of rounds: a disk varies by the second.
 
     Nothing but the share that was dropped, zero, where the page cache cannot be dropped.
     """
     times: dict[str, list[float]] = {"reading": [], "fitting": []}
     dropped = 0.0
-    for _ in range(ROUNDS):
+    for _ in range(count):
         for step, found in times.items():
             dropped = drop(path) if hasattr(os, "posix_fadvise") else 0.0
             if not dropped:
@@ -183,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--columns", type=int, default=COLUMNS)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows, one round")
     parser.add_argument("--threads", type=int, help="default: all")
     parser.add_argument("--folder", type=Path, help="where to put the file; default: that for "
                                                     "temporary files")
@@ -196,8 +196,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(STEPS[given.child[0]](Path(given.child[1]))))
         return 0
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        rows = QUICK_ROWS if given.quick else given.rows
-        found = measured(Path(folder) / "rows.npy", rows, given.columns, threads)
+        rows, count = (QUICK_ROWS, 1) if given.quick else (given.rows, ROUNDS)
+        found = measured(Path(folder) / "rows.npy", rows, given.columns, threads, count)
     text = markdown(found, given.quick)
     print(text)
     if given.json:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401 - brings its own BLAS, which BLAS is to find
 from hypothesis import HealthCheck, settings
+from threadpoolctl import ThreadpoolController
 
 import fastdr
 
@@ -17,6 +19,7 @@ settings.register_profile("ci", max_examples=25, deadline=None, derandomize=True
 settings.load_profile("ci")
 
 DTYPES = ["f8", "f4", "f2", "u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "?"]
+BLAS = ThreadpoolController().select(user_api="blas")
 LAYOUTS = ["C", "F", "strided", "reversed", "readonly", "readonly-F", "memmap", "memmap-F",
            "swapped", "unaligned", "window"]
 SOLVERS = ["auto", "lapack", "svd", "full", "covariance_eigh", "lanczos", "power"]
@@ -64,6 +67,20 @@ def _clean_threads():
     """Leave no thread setting behind."""
     yield
     fastdr.set_num_threads(None)
+
+
+@pytest.fixture(autouse=True)
+def _one_blas_thread(request):
+    """Keep BLAS to one thread beside other workers, except where threads are what is tested.
+
+    Two workers of two such threads each on two processors wait for each other: a small
+    factorisation takes up to 16 times as long.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ or "thread" in request.node.nodeid:
+        yield
+        return
+    with BLAS.limit(limits=1):
+        yield
 
 
 @pytest.fixture(params=DTYPES)
