@@ -38,6 +38,7 @@ _ROOM = 20  # groups may take this part of the memory of the rows
 SINGLE_RTOL = 1e-5  # wanted relative accuracy of a variance of float32 data
 _KEPT_STRIPS, _PASSING_STRIPS = 16, 48  # 128 by 384 columns of AVX-512
 _RUN = 1 << 37  # multiplications between two looks for Ctrl-C
+_LARGE_PAGE, _SMALL_PAGE = 1 << 21, 1 << 12  # bytes
 
 
 def single_error(summed: int) -> float:
@@ -146,6 +147,7 @@ class ScatterSum:
         """Multiply panels in parts while the next ones are packed, and the next piece is read."""
         if self._shared is None:
             parts = _parts(-(-self.features // strip_width(self.itemsize)))
+            _fetch_pages(self._storage)
             self._shared = SharedScatter(self._total, parts)
         shared, finite = self._shared, True
         step = step_rows(self.itemsize)
@@ -194,6 +196,21 @@ class ScatterSum:
             first = last
         together(Expansion(self._total, 0, size, mirrored=True, divisor=divisor),
                  -(-size // PANEL))
+
+
+def _fetch_pages(zeros: FloatArray) -> None:
+    """Touch all pages of new zeros, each by one thread.
+
+    Threads that meet in a large page which is not there yet each clear one, all but one in vain.
+    """
+    memory = zeros.view(np.uint8)
+    begun = -memory.ctypes.data % _LARGE_PAGE  # bytes of the page in which they begin
+
+    def touch(page: int) -> None:
+        end = begun + page * _LARGE_PAGE
+        memory[max(0, end - _LARGE_PAGE):end:_SMALL_PAGE].fill(0)
+
+    ordered_map(touch, 1 + -(-(memory.size - begun) // _LARGE_PAGE))
 
 
 def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | None:
