@@ -218,8 +218,10 @@ def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | Non
 
 
 def _parts(strips: int) -> NDArray[np.intp]:
-    """Cut the triangle into parts of nearly equal work: row strips [j0, j1), column [i0, i1)."""
+    """Cut the triangle into parts of nearly equal work: row strips [j0, j1), column [i0, i1).
+
+    Parts of the same columns follow one another, so that their panels stay in a thread's cache.
+    """
     return np.array([(j, min(j + _KEPT_STRIPS, strips), i, min(i + _PASSING_STRIPS, strips))
-                     for j in range(0, strips, _KEPT_STRIPS)
-                     for i in range(j // _PASSING_STRIPS * _PASSING_STRIPS, strips,
-                                    _PASSING_STRIPS)], np.intp)
+                     for i in range(0, strips, _PASSING_STRIPS)
+                     for j in range(0, min(i + _PASSING_STRIPS, strips), _KEPT_STRIPS)], np.intp)
