@@ -17,7 +17,7 @@
 
 #define FD_PAGE ((size_t)1 << 21)
 #define FD_KEPT 8              /* blocks kept at most, */
-#define FD_MOST (16 * FD_PAGE) /* so large together */
+#define FD_MOST (24 * FD_PAGE) /* so large together: the panels of 5000 columns */
 
 static struct {
     int64_t lock;
