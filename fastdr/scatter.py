@@ -87,6 +87,8 @@ class ScatterSum:
         self._shared: SharedScatter | None = None
         self._storage = np.zeros((triangle_size if narrow else storage_size)(features,
                                                                              self.itemsize))
+        if features > SHARED_FEATURES:
+            _fetch_pages(self._storage)
         self._total = self._scatter(self._storage)
 
     @property
@@ -147,7 +149,6 @@ class ScatterSum:
         """Multiply panels in parts while the next ones are packed, and the next piece is read."""
         if self._shared is None:
             parts = _parts(-(-self.features // strip_width(self.itemsize)))
-            _fetch_pages(self._storage)
             self._shared = SharedScatter(self._total, parts)
         shared, finite = self._shared, True
         step = step_rows(self.itemsize)
