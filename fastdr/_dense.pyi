@@ -11,6 +11,7 @@ def available_isas() -> list[str]: ...
 def isa() -> str: ...
 
 GROUPS: int
+LARGE_PAGE: int
 PANEL: int
 
 @final

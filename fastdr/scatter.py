@@ -8,6 +8,7 @@ divided: threads pack panels of rows together, then multiply separate parts of o
 from __future__ import annotations
 
 import math
+from mmap import PAGESIZE
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fastdr._dense import (
     GROUPS,
+    LARGE_PAGE,
     PANEL,
     Expansion,
     Scatter,
@@ -38,7 +40,6 @@ _ROOM = 20  # groups may take this part of the memory of the rows
 SINGLE_RTOL = 1e-5  # wanted relative accuracy of a variance of float32 data
 _KEPT_STRIPS, _PASSING_STRIPS = 16, 48  # 128 by 384 columns of AVX-512
 _RUN = 1 << 37  # multiplications between two looks for Ctrl-C
-_LARGE_PAGE, _SMALL_PAGE = 1 << 21, 1 << 12  # bytes
 
 
 def single_error(summed: int) -> float:
@@ -205,13 +206,13 @@ def _fetch_pages(zeros: FloatArray) -> None:
     Threads that meet in a large page which is not there yet each clear one, all but one in vain.
     """
     memory = zeros.view(np.uint8)
-    begun = -memory.ctypes.data % _LARGE_PAGE  # bytes of the page in which they begin
+    begun = -memory.ctypes.data % LARGE_PAGE  # bytes of the page in which they begin
 
     def touch(page: int) -> None:
-        end = begun + page * _LARGE_PAGE
-        memory[max(0, end - _LARGE_PAGE):end:_SMALL_PAGE].fill(0)
+        end = begun + page * LARGE_PAGE
+        memory[max(0, end - LARGE_PAGE):end:PAGESIZE].fill(0)
 
-    ordered_map(touch, 1 + -(-(memory.size - begun) // _LARGE_PAGE))
+    ordered_map(touch, 1 + -(-(memory.size - begun) // LARGE_PAGE))
 
 
 def _part(values: FloatArray | None, start: int, rows: Rows) -> FloatArray | None:

@@ -92,6 +92,7 @@ cdef enum:
     NARROWED = 256  # elements that are made float32 at a time
 
 GROUPS = MOST_GROUPS
+LARGE_PAGE = FD_PAGE  # bytes
 PANEL = 2 * FD_PANEL  # rows of whole panels in any arithmetic
 
 
