@@ -1,6 +1,7 @@
 /* Forget a working type. */
 #undef T
 #undef FD_NATIVE
+#undef FD_SUFFIX
 #undef FD_T
 #undef FD_W
 #undef FD_DEEP

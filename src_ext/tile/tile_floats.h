@@ -11,32 +11,56 @@ FD_INLINE vec FD_T(fma)(vec a, vec b, vec c)
 }
 #endif
 
-/* A vector of sums in float64, those of FD_LANES rows together. */
-FD_INLINE fd_wide FD_T(widened)(vec sums, int part)
+/* c + a b in the register of c. */
+FD_INLINE vec FD_T(accumulate)(vec a, vec b, vec c)
 {
-    (void)part;
+#ifdef FD_FUSED
+    __asm__("vfmadd231" FD_SUFFIX " %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+    return c;
+#else
+    return FD_T(fma)(a, b, c);
+#endif
+}
+
+#if defined(FD_EMBEDDED) && FD_DEEP == 1
+FD_INLINE vec FD_T(accumulate_spread)(vec a, const T *b, vec c)
+{
+    __asm__("vfmadd231pd %2%{1to8%}, %1, %0" : "+v"(c) : "v"(a), "m"(*b));
+    return c;
+}
+#endif
+
+/* FD_LANES vectors of sums in float64, those of what lies in the same column together. */
+FD_INLINE void FD_T(widen)(const vec sums[FD_LANES], fd_wide wide[FD_LANES])
+{
 #if FD_LANES == 1
     _Alignas(64) T values[FD_BYTES / sizeof(T)];
-    FD_T(store)(values, sums);
-    return fd_load_wide(values);
+    FD_T(store)(values, sums[0]);
+    wide[0] = fd_load_wide(values);
 #elif defined(__AVX512F__) && FD_BYTES == 64
-    __m512i bits = _mm512_castps_si512((__m512)sums);
-    __m256i even = _mm512_cvtepi64_epi32(bits);
-    __m256i odd = _mm512_cvtepi64_epi32(_mm512_srli_epi64(bits, 32));
-    return (fd_wide)_mm512_add_pd(_mm512_cvtps_pd(_mm256_castsi256_ps(even)),
-                                  _mm512_cvtps_pd(_mm256_castsi256_ps(odd)));
-#elif defined(__AVX__) && FD_BYTES == 32
-    __m128 low = _mm256_castps256_ps128((__m256)sums);
-    __m128 high = _mm256_extractf128_ps((__m256)sums, 1);
-    return (fd_wide)_mm256_add_pd(_mm256_cvtps_pd(_mm_shuffle_ps(low, high, 0x88)),
-                                  _mm256_cvtps_pd(_mm_shuffle_ps(low, high, 0xdd)));
+    const __m512 one = (__m512)sums[0], other = (__m512)sums[1];
+    const __m512 both = _mm512_add_ps(_mm512_shuffle_ps(one, other, 0x88),
+                                      _mm512_shuffle_ps(one, other, 0xdd));
+    const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512 sorted = (__m512)_mm512_permutexvar_pd(order, (__m512d)both);
+    wide[0] = (fd_wide)_mm512_cvtps_pd(_mm512_castps512_ps256(sorted));
+    wide[1] = (fd_wide)_mm512_cvtps_pd(_mm512_extractf32x8_ps(sorted, 1));
+#elif defined(__AVX2__) && FD_BYTES == 32
+    const __m256 one = (__m256)sums[0], other = (__m256)sums[1];
+    const __m256 both = _mm256_add_ps(_mm256_shuffle_ps(one, other, 0x88),
+                                      _mm256_shuffle_ps(one, other, 0xdd));
+    const __m256 sorted = (__m256)_mm256_permute4x64_pd((__m256d)both, 0xd8);
+    wide[0] = (fd_wide)_mm256_cvtps_pd(_mm256_castps256_ps128(sorted));
+    wide[1] = (fd_wide)_mm256_cvtps_pd(_mm256_extractf128_ps(sorted, 1));
 #else
-    _Alignas(64) T values[FD_BYTES / sizeof(T)];
-    _Alignas(64) double both[FD_BYTES / sizeof(double)];
-    FD_T(store)(values, sums);
-    for (ptrdiff_t j = 0; j < FD_D; j++)
-        both[j] = (double)values[2 * j] + values[2 * j + 1];
-    return fd_load_wide(both);
+    for (int h = 0; h < FD_LANES; h++) {
+        _Alignas(64) T values[FD_BYTES / sizeof(T)];
+        _Alignas(64) double both[FD_BYTES / sizeof(double)];
+        FD_T(store)(values, sums[h]);
+        for (ptrdiff_t j = 0; j < FD_D; j++)
+            both[j] = values[2 * j] + values[2 * j + 1];
+        wide[h] = fd_load_wide(both);
+    }
 #endif
 }
 

@@ -3,12 +3,13 @@
    A byte less a shift that lies among the bytes is at most 255 in size, so the products of a
    panel sum to at most 2 FD_PANEL * 255² < 2^25: int32 would hold those of 33 025 rows exactly. */
 
-/* Part `part` of a vector of sums in float64. */
-FD_INLINE fd_wide FD_T(widened)(vec sums, int part)
+/* A vector of sums in float64. */
+FD_INLINE void FD_T(widen)(const vec sums[1], fd_wide wide[2])
 {
     _Alignas(64) T values[FD_BYTES / sizeof(T)];
-    FD_T(store)(values, sums);
-    return fd_widen_i2(values + part * FD_D);
+    FD_T(store)(values, sums[0]);
+    wide[0] = fd_widen_i2(values);
+    wide[1] = fd_widen_i2(values + FD_D);
 }
 
 /* c + Σ a b over the two int16 of each lane: the sum of two rows at once. */
@@ -31,6 +32,11 @@ FD_INLINE vec FD_T(fma)(vec a, vec b, vec c)
         c.v[i] += (int16_t)a.v[i] * (int16_t)b.v[i] + (a.v[i] >> 16) * (b.v[i] >> 16);
     return c;
 #endif
+}
+
+FD_INLINE vec FD_T(accumulate)(vec a, vec b, vec c)
+{
+    return FD_T(fma)(a, b, c);
 }
 
 /* Two rows as pairs: the first in the low half of each lane, the second in the high one. */
@@ -64,10 +70,12 @@ FD_INLINE void FD_T(pack_strips)(int plain, const T *from, ptrdiff_t ld, ptrdiff
             FD_T(store)(to, pair);
             total = FD_T(fma)(pair, ones, total);
         }
+        fd_wide wide[2];
+        FD_T(widen)(&total, wide);
         FD_UNROLL
-        for (int v = 0; v < (int)(sizeof(double) / sizeof(T)); v++) {
+        for (int v = 0; v < 2; v++) {
             double *sum = sums + c + v * FD_D;
-            fd_store_wide(sum, fd_add_wide(fd_load_wide(sum), FD_T(widened)(total, v)));
+            fd_store_wide(sum, fd_add_wide(fd_load_wide(sum), wide[v]));
         }
     }
 }

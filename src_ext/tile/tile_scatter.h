@@ -4,14 +4,22 @@
 FD_INLINE void FD_T(add_tile)(const int strips, vec acc[FD_ROWS][FD_STRIPS], double *to,
                               ptrdiff_t ld)
 {
+    enum { PARTS = FD_C / FD_D };
     FD_UNROLL
-    for (int r = 0; r < FD_ROWS; r++)
+    for (int r = 0; r < FD_ROWS; r += FD_LANES)
         FD_UNROLL
         for (int s = 0; s < strips; s++) {
-            double *cell = to + r * ld + s * FD_C;
+            vec sums[FD_LANES];
+            fd_wide wide[FD_LANES * PARTS];
             FD_UNROLL
-            for (int v = 0; v < (int)(FD_C / FD_D); v++, cell += FD_D)
-                fd_store_wide(cell, fd_add_wide(fd_load_wide(cell), FD_T(widened)(acc[r][s], v)));
+            for (int h = 0; h < FD_LANES; h++)
+                sums[h] = acc[r + h][s];
+            FD_T(widen)(sums, wide);
+            FD_UNROLL
+            for (int w = 0; w < FD_LANES * PARTS; w++) {
+                double *cell = to + (r + w / PARTS) * ld + s * FD_C + w % PARTS * FD_D;
+                fd_store_wide(cell, fd_add_wide(fd_load_wide(cell), wide[w]));
+            }
         }
 }
 
@@ -31,11 +39,22 @@ FD_INLINE void FD_T(tile_row)(const int strips, const T *restrict a, const T *re
         left[s] = FD_T(load)(a + s * FD_STEP);
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++) {
+#if defined(FD_EMBEDDED) && FD_DEEP == 1
+        if (r < FD_EMBEDDED) {
+            FD_UNROLL
+            for (int s = 0; s < strips; s++)
+                acc[r][s] = FD_T(accumulate_spread)(left[s], b + r, acc[r][s]);
+            continue;
+        }
+#endif
         vec right = FD_T(column)(b, r);
         FD_UNROLL
         for (int s = 0; s < strips; s++)
-            acc[r][s] = FD_T(fma)(left[s], right, acc[r][s]);
+            acc[r][s] = FD_T(accumulate)(left[s], right, acc[r][s]);
     }
+    FD_UNROLL
+    for (int s = 0; s < strips; s++)
+        FD_HOLD(left[s]);
 }
 
 /* acc[r][s] = Σ_k b[k][r] a[s][k]: `strips` strips from `a`, FD_ROWS columns from `b`. */
@@ -50,8 +69,9 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
             acc[r][s] = FD_T(splat)(0);
     }
     const double *cells = to;
-    for (ptrdiff_t k = 0; k < rows;) {
-        const ptrdiff_t stop = FD_MIN(k + FD_CALLED, rows);
+    const ptrdiff_t whole = rows - rows % FD_UNROLLED;
+    for (ptrdiff_t k = 0; k < whole;) {
+        const ptrdiff_t stop = FD_MIN(k + FD_CALLED, whole);
         if (k < FD_ROWS * FD_CALLED) { /* a row of the triangle */
             FD_UNROLL
             for (int line = 0; line <= strips * FD_C / 8; line++)
@@ -60,13 +80,13 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
         }
         fd_call(ahead, k * strips, FD_CALLED * strips);
         fd_call(ahead + 1, k * strips, FD_CALLED * strips);
-        for (; k + FD_UNROLLED <= stop; k += FD_UNROLLED)
+        for (; k < stop; k += FD_UNROLLED)
             FD_UNROLL
             for (int u = 0; u < FD_UNROLLED; u++)
                 FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
-        for (; k < stop; k++)
-            FD_T(tile_row)(strips, a + k * FD_W, b + k * FD_W, acc);
     }
+    for (ptrdiff_t k = whole; k < rows; k++)
+        FD_T(tile_row)(strips, a + k * FD_W, b + k * FD_W, acc);
     FD_T(add_tile)(strips, acc, to, ld);
 }
 

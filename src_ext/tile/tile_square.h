@@ -45,10 +45,21 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
     }
     if (rows % 2)
         FD_T(add_turned)(FD_T(load)(a + (rows - 1) * FD_W), even);
-    _Alignas(64) double sums[8 * FD_TURNS];
+    _Alignas(64) double sums[8 * (FD_TURNS + 1)];
     FD_UNROLL
-    for (int k = 0; k < FD_TURNS; k++)
-        fd_store_wide(sums + 8 * k, FD_T(widened)(FD_T(add)(even[k], odd[k]), 0));
+    for (int k = 0; k < FD_TURNS; k += FD_LANES) {
+        vec both[FD_LANES];
+        fd_wide wide[FD_LANES];
+        FD_UNROLL
+        for (int h = 0; h < FD_LANES; h++) {
+            const int turn = FD_MIN(k + h, FD_TURNS - 1);
+            both[h] = FD_T(add)(even[turn], odd[turn]);
+        }
+        FD_T(widen)(both, wide);
+        FD_UNROLL
+        for (int h = 0; h < FD_LANES; h++)
+            fd_store_wide(sums + 8 * (k + h), wide[h]);
+    }
     fd_unfold(sums, 8, 0, to, ld);
 }
 
