@@ -11,25 +11,6 @@ FD_INLINE vec FD_T(fma)(vec a, vec b, vec c)
 }
 #endif
 
-/* c + a b in the register of c. */
-FD_INLINE vec FD_T(accumulate)(vec a, vec b, vec c)
-{
-#ifdef FD_FUSED
-    __asm__("vfmadd231" FD_SUFFIX " %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
-    return c;
-#else
-    return FD_T(fma)(a, b, c);
-#endif
-}
-
-#if defined(FD_EMBEDDED) && FD_DEEP == 1
-FD_INLINE vec FD_T(accumulate_spread)(vec a, const T *b, vec c)
-{
-    __asm__("vfmadd231pd %2%{1to8%}, %1, %0" : "+v"(c) : "v"(a), "m"(*b));
-    return c;
-}
-#endif
-
 /* FD_LANES vectors of sums in float64, those of what lies in the same column together. */
 FD_INLINE void FD_T(widen)(const vec sums[FD_LANES], fd_wide wide[FD_LANES])
 {

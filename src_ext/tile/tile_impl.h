@@ -67,14 +67,15 @@
 #if defined(FD_VECTORS) && defined(__AVX512F__) && FD_BYTES == 64
 #define FD_FUSED
 #define FD_HOLD(vector) __asm__("" : : "v"(vector)) /* its register is taken until here */
-/* Columns of a float64 tile that are spread by the multiply-adds themselves. Each spares an
-   instruction and costs two loads: with four of eight, 19 loads stand beside 24 multiply-adds. */
+/* Elements of a step that are spread by the multiply-adds themselves. Each spares an instruction
+   and costs two loads: with four of eight, 19 loads stand beside 24 multiply-adds. */
 #define FD_EMBEDDED 4
 #else
 #if defined(FD_VECTORS) && defined(__FMA__) && FD_BYTES == 32
 #define FD_FUSED
 #endif
 #define FD_HOLD(vector) ((void)0) /* there are too few registers */
+#define FD_EMBEDDED 0
 #endif
 
 /* Memory to come, called into L2 a little at a time while the multipliers work. */

@@ -34,11 +34,6 @@ FD_INLINE vec FD_T(fma)(vec a, vec b, vec c)
 #endif
 }
 
-FD_INLINE vec FD_T(accumulate)(vec a, vec b, vec c)
-{
-    return FD_T(fma)(a, b, c);
-}
-
 /* Two rows as pairs: the first in the low half of each lane, the second in the high one. */
 FD_INLINE vec FD_T(join)(vec low, vec high)
 {

@@ -67,11 +67,20 @@ FD_INLINE void FD_T(rows_step)(const int strips, const T *restrict a, ptrdiff_t 
         right[s] = FD_T(load)(b + s * FD_W);
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++) {
+        if (strips == 1 || r < FD_EMBEDDED) {
+            FD_UNROLL
+            for (int s = 0; s < strips; s++)
+                acc[r][s] = FD_T(accumulate_spread)(right[s], a + r * lda, acc[r][s]);
+            continue;
+        }
         vec left = FD_T(splat)(a[r * lda]);
         FD_UNROLL
         for (int s = 0; s < strips; s++)
-            acc[r][s] = FD_T(fma)(left, right[s], acc[r][s]);
+            acc[r][s] = FD_T(accumulate)(left, right[s], acc[r][s]);
     }
+    FD_UNROLL
+    for (int s = 0; s < strips; s++)
+        FD_HOLD(right[s]);
 }
 
 /* to[r][s] = [to[r][s] +] Σ_k a[r][k] b[k][s] for FD_ROWS rows and `strips` vectors. */
@@ -102,9 +111,9 @@ FD_INLINE void FD_T(rows_tile)(const int strips, const T *restrict a, ptrdiff_t 
 }
 
 /* One group: to (rows, strips vectors) = [to +] a (rows, depth) b; rows padded to FD_ROWS. */
-FD_INLINE void FD_T(group_product)(ptrdiff_t strips, const T *a, ptrdiff_t lda, ptrdiff_t rows,
-                                   ptrdiff_t depth, const T *b, int first, T *to, ptrdiff_t ld,
-                                   fd_ahead *ahead)
+FD_INLINE void FD_T(group_tiles)(ptrdiff_t strips, const T *a, ptrdiff_t lda, ptrdiff_t rows,
+                                 ptrdiff_t depth, const T *b, int first, T *to, ptrdiff_t ld,
+                                 fd_ahead *ahead)
 {
     for (ptrdiff_t r = 0; r < rows; r += FD_ROWS, a += FD_ROWS * lda, to += FD_ROWS * ld) {
         if (strips == FD_STRIPS)
@@ -117,6 +126,16 @@ FD_INLINE void FD_T(group_product)(ptrdiff_t strips, const T *a, ptrdiff_t lda, 
 #endif
         fd_advance(ahead, depth);
     }
+}
+
+FD_INLINE void FD_T(group_product)(ptrdiff_t strips, const T *a, ptrdiff_t lda, ptrdiff_t rows,
+                                   ptrdiff_t depth, const T *b, int first, T *to, ptrdiff_t ld,
+                                   fd_ahead *ahead)
+{
+    if (lda == FD_LDA) /* a constant, for the loop's sake: one pointer instead of eight */
+        FD_T(group_tiles)(strips, a, FD_LDA, rows, depth, b, first, to, ld, ahead);
+    else
+        FD_T(group_tiles)(strips, a, lda, rows, depth, b, first, to, ld, ahead);
 }
 
 /* to (rows, q padded to whole vectors) = [to +] a (rows, depth) B, B packed by `pack_b`. */
@@ -266,7 +285,7 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
             for (ptrdiff_t d = 0; d < k; d += FD_DEPTH) {
                 const ptrdiff_t deep = FD_MIN(FD_DEPTH, k - d);
                 const T *b = packed_r + d * FD_UP(cols, FD_W) + c * deep;
-                FD_T(group_product)(strips, z + d, ldz, rows, deep, b, d == 0, fit, FD_FIT_LD,
+                FD_T(group_tiles)(strips, z + d, ldz, rows, deep, b, d == 0, fit, FD_FIT_LD,
                                     &none);
             }
             for (ptrdiff_t i = 0; i < rows; i++)

@@ -1,5 +1,30 @@
 /* Typed part 4: Z'Z of a packed panel, one register tile at a time. */
 
+/* c + a b in the register of c. */
+FD_INLINE vec FD_T(accumulate)(vec a, vec b, vec c)
+{
+#if defined(FD_FUSED) && FD_DEEP == FD_LANES /* floats */
+    __asm__("vfmadd231" FD_SUFFIX " %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+    return c;
+#else
+    return FD_T(fma)(a, b, c);
+#endif
+}
+
+/* c + a *b, which no instruction of its own spreads if FD_EMBEDDED is not 0. */
+FD_INLINE vec FD_T(accumulate_spread)(vec a, const T *b, vec c)
+{
+#if FD_EMBEDDED && FD_DEEP == FD_LANES
+    if (sizeof(T) == 8)
+        __asm__("vfmadd231pd %2%{1to8%}, %1, %0" : "+v"(c) : "v"(a), "m"(*b));
+    else
+        __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(a), "m"(*b));
+    return c;
+#else
+    return FD_T(accumulate)(a, FD_T(splat)(*b), c);
+#endif
+}
+
 /* Add a tile to the triangle: rows of the broadcast strip, columns of `strips` vectors. */
 FD_INLINE void FD_T(add_tile)(const int strips, vec acc[FD_ROWS][FD_STRIPS], double *to,
                               ptrdiff_t ld)
@@ -39,14 +64,12 @@ FD_INLINE void FD_T(tile_row)(const int strips, const T *restrict a, const T *re
         left[s] = FD_T(load)(a + s * FD_STEP);
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++) {
-#if defined(FD_EMBEDDED) && FD_DEEP == 1
-        if (r < FD_EMBEDDED) {
+        if (FD_DEEP == 1 && r < FD_EMBEDDED) {
             FD_UNROLL
             for (int s = 0; s < strips; s++)
                 acc[r][s] = FD_T(accumulate_spread)(left[s], b + r, acc[r][s]);
             continue;
         }
-#endif
         vec right = FD_T(column)(b, r);
         FD_UNROLL
         for (int s = 0; s < strips; s++)
