@@ -163,6 +163,17 @@ FD_ALONE void FD_T(double_tile)(const T *restrict a, const T *restrict b, ptrdif
 /* Strips of the broadcast side kept in L2 while strips of the vector side pass by. */
 #define FD_KEEP ((ptrdiff_t)((1 << 17) / (FD_PANEL * FD_BYTES)))
 
+/* Vectors of the next tile when so many strips are left, the full ones last, since more strips of
+   the broadcast side meet those. One alone would leave the multipliers waiting, but in the
+   triangle's corner it meets only itself. */
+FD_INLINE ptrdiff_t FD_T(abreast)(ptrdiff_t left, int corner)
+{
+    const ptrdiff_t rest = left % FD_STRIPS;
+    if (rest == 1 && left > 1 && !corner)
+        return (FD_STRIPS + 1) / 2;
+    return rest ? rest : FD_MIN(FD_STRIPS, left);
+}
+
 static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,
                            ptrdiff_t j1, ptrdiff_t i0, ptrdiff_t i1, double *triangle,
                            const char *next, ptrdiff_t next_bytes)
@@ -175,9 +186,12 @@ static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, 
         pairs += i1 - FD_MIN(FD_MAX(i0, j), i1);
     fd_ahead ahead[2] = {fd_spread(next, next_bytes, pairs * each)};
     for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
-    for (ptrdiff_t i = FD_MAX(i0, jb / FD_STRIPS * FD_STRIPS), stop = i + FD_TAKE(i1 - i); i < i1;
-         i = stop, stop += FD_TAKE(i1 - stop)) {
-        const ptrdiff_t end = FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop), coming = FD_TAKE(i1 - stop);
+    for (ptrdiff_t i = i0, stop; i < i1; i = stop) {
+        stop = i + FD_T(abreast)(i1 - i, i == j0);
+        if (stop <= jb) /* below the diagonal */
+            continue;
+        const ptrdiff_t end = FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop);
+        const ptrdiff_t coming = FD_T(abreast)(i1 - stop, 0);
         ahead[1] = fd_spread((const char *)(packed + stop * FD_STEP),
                              coming * FD_STEP * (ptrdiff_t)sizeof(T),
                              (end - jb) * (stop - i) * each);
