@@ -1,8 +1,13 @@
 /* Typed part 5: products with a narrow matrix, one pass over the rows. */
 
-/* Rows of a block, and columns of x multiplied at a time: a block stays in L2, a panel of the
-   narrow matrix (FD_DEPTH by FD_STRIPS vectors) in L1. */
+/* Columns of x multiplied at a time: a panel of the narrow matrix (FD_DEPTH by FD_STRIPS vectors)
+   stays in L1. */
 #define FD_DEPTH 256
+/* Rows of a block are centred, multiplied and delivered before the next ones: as many as FD_NEAR
+   bytes hold, for they stay in L1, but FD_TALL if narrow matrices of more than FD_PASSING bytes
+   pass by each block, which L2 does not hold. */
+#define FD_NEAR 8192
+#define FD_PASSING (1 << 20)
 #define FD_TALL ((ptrdiff_t)64)
 #define FD_LDA (FD_DEPTH + (ptrdiff_t)(64 / sizeof(T)))
 
@@ -150,17 +155,25 @@ static void FD_T(block_product)(const T *a, ptrdiff_t lda, ptrdiff_t rows, ptrdi
     }
 }
 
-/* Rows of a block whose results, q wide, stay in cache. */
-FD_INLINE ptrdiff_t FD_T(product_rows)(ptrdiff_t q)
+/* Rows of a block, of `most` that L2 holds, of which `length` elements are multiplied at a time
+   by `narrow` in all. */
+FD_INLINE ptrdiff_t FD_T(block_rows)(ptrdiff_t most, ptrdiff_t length, ptrdiff_t narrow)
 {
-    ptrdiff_t rows = (ptrdiff_t)(1 << 17) / (ptrdiff_t)sizeof(T) / FD_UP(q, FD_W);
-    return FD_MIN(FD_TALL, FD_MAX(FD_ROWS, rows / FD_ROWS * FD_ROWS));
+    if (narrow * (ptrdiff_t)sizeof(T) <= FD_PASSING)
+        most = FD_MIN(most, FD_NEAR / (ptrdiff_t)sizeof(T) / FD_MAX(length, 1));
+    return FD_MIN(FD_TALL, FD_MAX(8, most / FD_ROWS * FD_ROWS));
+}
+
+FD_INLINE ptrdiff_t FD_T(product_rows)(ptrdiff_t depth, ptrdiff_t q)
+{
+    const ptrdiff_t most = (ptrdiff_t)(1 << 17) / (ptrdiff_t)sizeof(T) / FD_UP(q, FD_W);
+    return FD_T(block_rows)(most, FD_MIN(depth, FD_DEPTH), FD_T(packed_b)(depth, q));
 }
 
 static ptrdiff_t FD_T(rows_work)(ptrdiff_t depth, ptrdiff_t q)
 {
-    return 64 + sizeof(T) * (FD_T(packed_b)(depth, q) + FD_TALL * FD_LDA +
-                             FD_T(product_rows)(q) * FD_UP(q, FD_W));
+    return 64 + sizeof(T) * (FD_T(packed_b)(depth, q) +
+                             FD_T(product_rows)(depth, q) * (FD_LDA + FD_UP(q, FD_W)));
 }
 
 /* Put a row of results into place; add zero times each to `check`. */
@@ -181,9 +194,9 @@ static int FD_T(rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
                               const double *shift, const void *b, ptrdiff_t q,
                               const double *offset, void *out_, void *work)
 {
-    const ptrdiff_t depth = x->cols, ldz = FD_UP(q, FD_W), tall = FD_T(product_rows)(q);
+    const ptrdiff_t depth = x->cols, ldz = FD_UP(q, FD_W), tall = FD_T(product_rows)(depth, q);
     T *out = out_, *packed = (T *)FD_UP((uintptr_t)work, 64);
-    T *a = packed + FD_T(packed_b)(depth, q), *z = a + FD_TALL * FD_LDA;
+    T *a = packed + FD_T(packed_b)(depth, q), *z = a + tall * FD_LDA;
     vec check = FD_T(splat)(0);
 
     FD_T(pack_b)(b, depth, q, packed);
@@ -219,11 +232,10 @@ static int FD_T(rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
     return bad == 0;
 }
 
-/* Rows of an error block: the whole centred rows stay in L2. */
-FD_INLINE ptrdiff_t FD_T(error_rows)(ptrdiff_t cols)
+FD_INLINE ptrdiff_t FD_T(error_rows)(ptrdiff_t cols, ptrdiff_t k)
 {
-    ptrdiff_t rows = (ptrdiff_t)(1 << 18) / (ptrdiff_t)sizeof(T) / FD_MAX(cols, 1);
-    return FD_MIN(FD_TALL, FD_MAX(FD_ROWS, rows / FD_ROWS * FD_ROWS));
+    const ptrdiff_t most = (ptrdiff_t)(1 << 18) / (ptrdiff_t)sizeof(T) / FD_MAX(cols, 1);
+    return FD_T(block_rows)(most, cols, FD_T(packed_b)(cols, k) + FD_T(packed_b)(k, cols));
 }
 
 #define FD_ERROR_LD(cols) (FD_UP(cols, FD_W) + (ptrdiff_t)(64 / sizeof(T)))
@@ -231,7 +243,7 @@ FD_INLINE ptrdiff_t FD_T(error_rows)(ptrdiff_t cols)
 
 static ptrdiff_t FD_T(errors_work)(ptrdiff_t cols, ptrdiff_t k)
 {
-    const ptrdiff_t rows = FD_T(error_rows)(cols);
+    const ptrdiff_t rows = FD_T(error_rows)(cols, k);
     return 64 + sizeof(T) * (FD_T(packed_b)(cols, k) + FD_T(packed_b)(k, cols) +
                              rows * (FD_ERROR_LD(cols) + FD_UP(k, FD_W) + FD_FIT_LD));
 }
@@ -257,7 +269,7 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
                              const double *shift, const void *p, const void *r_, ptrdiff_t k,
                              double *out, void *work)
 {
-    const ptrdiff_t cols = x->cols, tall = FD_T(error_rows)(cols), lda = FD_ERROR_LD(cols);
+    const ptrdiff_t cols = x->cols, tall = FD_T(error_rows)(cols, k), lda = FD_ERROR_LD(cols);
     const ptrdiff_t ldz = FD_UP(k, FD_W);
     T *packed_p = (T *)FD_UP((uintptr_t)work, 64), *packed_r = packed_p + FD_T(packed_b)(cols, k);
     T *a = packed_r + FD_T(packed_b)(k, cols), *z = a + tall * lda, *fit = z + tall * ldz;
