@@ -91,7 +91,7 @@ FD_INLINE ptrdiff_t FD_T(gram_rows)(ptrdiff_t cols)
 
 static ptrdiff_t FD_T(gram_work)(ptrdiff_t cols)
 {
-    return 64 + sizeof(T) * FD_T(gram_rows)(cols) * (FD_GRAM_LD(cols) + FD_TW);
+    return 64 + sizeof(T) * (FD_T(gram_rows)(cols) * (FD_GRAM_LD(cols) + FD_TW) + 2 * cols);
 }
 
 /* The rows of a group, three from one pointer: once or twice `step` bytes away the load itself
@@ -232,14 +232,17 @@ static void FD_T(gram_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
     const ptrdiff_t cols = x->cols, ld = FD_GRAM_LD(cols), tall = FD_T(gram_rows)(cols);
     const T *v = v_;
     T *y = y_, *copy = (T *)FD_UP((uintptr_t)work, 64), *t = copy + tall * ld;
+    T *split = shift && !offset ? t + tall * FD_TW : NULL;
+    if (split)
+        FD_T(split_all)(shift, cols, split);
     for (ptrdiff_t row = first; row < last; row += tall) {
         const ptrdiff_t rows = FD_MIN(tall, last - row), padded = FD_UP(rows, FD_GROUP);
         fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
                                           2 * strips * padded / FD_GROUP * cols);
         const T *a = (const T *)(x->data + row * x->row_step);
         ptrdiff_t lda = x->row_step / (ptrdiff_t)sizeof(T);
-        if ((shift && !offset) || rows < padded || !FD_T(in_place)(x)) {
-            FD_T(centre)(x, row, rows, 0, cols, offset ? NULL : shift, copy, ld);
+        if (split || rows < padded || !FD_T(in_place)(x)) {
+            FD_T(centre)(x, row, rows, 0, cols, split, copy, ld);
             memset(copy + rows * ld, 0, (padded - rows) * ld * sizeof(T));
             a = copy;
             lda = ld;

@@ -19,9 +19,16 @@ FD_INLINE fd_ahead FD_T(rows_ahead)(const fd_matrix *x, ptrdiff_t first, ptrdiff
     return fd_spread(x->data + first * x->row_step, solid * (last - first) * x->row_step, steps);
 }
 
-/* Copy a block of x minus its shift; `to` has rows of `ld` elements. */
+/* The shift of all columns as the working type sees it: values, and behind them what these lack. */
+static void FD_T(split_all)(const double *shift, ptrdiff_t cols, T *to)
+{
+    for (ptrdiff_t j = 0; j < cols; j++)
+        FD_T(split)(shift[j], to + j, to + cols + j);
+}
+
+/* Copy a block of x minus its shift, if there is one; `to` has rows of `ld` elements. */
 static void FD_T(centre)(const fd_matrix *x, ptrdiff_t row, ptrdiff_t rows, ptrdiff_t col,
-                         ptrdiff_t cols, const double *shift, T *restrict to, ptrdiff_t ld)
+                         ptrdiff_t cols, const T *shift, T *restrict to, ptrdiff_t ld)
 {
     const int in_place = FD_T(in_place)(x);
     if (!in_place || !shift)
@@ -29,18 +36,13 @@ static void FD_T(centre)(const fd_matrix *x, ptrdiff_t row, ptrdiff_t rows, ptrd
     if (!shift)
         return;
     const T *from = in_place ? (const T *)(x->data + row * x->row_step) + col : to;
+    const T *high = shift + col, *low = high + x->cols;
     const ptrdiff_t step = in_place ? x->row_step / (ptrdiff_t)sizeof(T) : ld;
-    for (ptrdiff_t start = 0; start < cols; start += FD_DEPTH) {
-        const ptrdiff_t stop = FD_MIN(start + FD_DEPTH, cols);
-        T high[FD_DEPTH], low[FD_DEPTH];
-        for (ptrdiff_t j = start; j < stop; j++)
-            FD_T(split)(shift[col + j], high + j - start, low + j - start);
-        for (ptrdiff_t i = 0; i < rows; i++)
-            for (ptrdiff_t j = start; j < stop; j++) {
-                T value = from[i * step + j] - high[j - start];
-                to[i * ld + j] = FD_NATIVE == FD_F4 ? value - low[j - start] : value;
-            }
-    }
+    for (ptrdiff_t i = 0; i < rows; i++)
+        for (ptrdiff_t j = 0; j < cols; j++) {
+            T value = from[i * step + j] - high[j];
+            to[i * ld + j] = FD_NATIVE == FD_F4 ? value - low[j] : value;
+        }
 }
 
 /* Repack B (depth, q) into panels of FD_TAKE vectors, cut at every FD_DEPTH rows. */
@@ -172,7 +174,7 @@ FD_INLINE ptrdiff_t FD_T(product_rows)(ptrdiff_t depth, ptrdiff_t q)
 
 static ptrdiff_t FD_T(rows_work)(ptrdiff_t depth, ptrdiff_t q)
 {
-    return 64 + sizeof(T) * (FD_T(packed_b)(depth, q) +
+    return 64 + sizeof(T) * (FD_T(packed_b)(depth, q) + 2 * depth +
                              FD_T(product_rows)(depth, q) * (FD_LDA + FD_UP(q, FD_W)));
 }
 
@@ -197,9 +199,12 @@ static int FD_T(rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
     const ptrdiff_t depth = x->cols, ldz = FD_UP(q, FD_W), tall = FD_T(product_rows)(depth, q);
     T *out = out_, *packed = (T *)FD_UP((uintptr_t)work, 64);
     T *a = packed + FD_T(packed_b)(depth, q), *z = a + tall * FD_LDA;
+    T *split = shift ? z + tall * ldz : NULL;
     vec check = FD_T(splat)(0);
 
     FD_T(pack_b)(b, depth, q, packed);
+    if (shift)
+        FD_T(split_all)(shift, depth, split);
     for (ptrdiff_t row = first; row < last; row += tall) {
         const ptrdiff_t rows = FD_MIN(tall, last - row), padded = FD_UP(rows, FD_ROWS);
         const ptrdiff_t groups = (ldz / FD_W + FD_STRIPS - 1) / FD_STRIPS;
@@ -212,7 +217,7 @@ static int FD_T(rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t las
             const T *from = (const T *)(x->data + row * x->row_step) + k;
             ptrdiff_t lda = x->row_step / (ptrdiff_t)sizeof(T);
             if (!direct) {
-                FD_T(centre)(x, row, rows, k, deep, shift, a, FD_LDA);
+                FD_T(centre)(x, row, rows, k, deep, split, a, FD_LDA);
                 for (ptrdiff_t r = rows; r < padded; r++)
                     memset(a + r * FD_LDA, 0, deep * sizeof(T));
                 from = a;
@@ -244,12 +249,12 @@ FD_INLINE ptrdiff_t FD_T(error_rows)(ptrdiff_t cols, ptrdiff_t k)
 static ptrdiff_t FD_T(errors_work)(ptrdiff_t cols, ptrdiff_t k)
 {
     const ptrdiff_t rows = FD_T(error_rows)(cols, k);
-    return 64 + sizeof(T) * (FD_T(packed_b)(cols, k) + FD_T(packed_b)(k, cols) +
+    return 64 + sizeof(T) * (FD_T(packed_b)(cols, k) + FD_T(packed_b)(k, cols) + 2 * cols +
                              rows * (FD_ERROR_LD(cols) + FD_UP(k, FD_W) + FD_FIT_LD));
 }
 
-/* Σ (a - b)² over `strips` vectors, whose lanes are summed in float64. */
-FD_INLINE double FD_T(gap)(ptrdiff_t strips, const T *a, const T *b)
+/* total + Σ (a - b)² over `strips` vectors. */
+FD_INLINE fd_wide FD_T(add_gap)(ptrdiff_t strips, const T *a, const T *b, fd_wide total)
 {
     _Alignas(64) T lanes[FD_BYTES / sizeof(T)];
     vec sum = FD_T(splat)(0);
@@ -258,10 +263,9 @@ FD_INLINE double FD_T(gap)(ptrdiff_t strips, const T *a, const T *b)
         sum = FD_T(fma)(gap, gap, sum);
     }
     FD_T(store)(lanes, sum);
-    double total = 0;
     FD_UNROLL
-    for (int j = 0; j < (int)FD_W; j++)
-        total += lanes[j];
+    for (int v = 0; v < (int)(FD_W / FD_D); v++)
+        total = fd_add_wide(total, FD_T(fd_widen)(lanes + v * FD_D));
     return total;
 }
 
@@ -273,9 +277,12 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
     const ptrdiff_t ldz = FD_UP(k, FD_W);
     T *packed_p = (T *)FD_UP((uintptr_t)work, 64), *packed_r = packed_p + FD_T(packed_b)(cols, k);
     T *a = packed_r + FD_T(packed_b)(k, cols), *z = a + tall * lda, *fit = z + tall * ldz;
+    T *split = shift ? fit + tall * FD_FIT_LD : NULL;
 
     FD_T(pack_b)(p, cols, k, packed_p);
     FD_T(pack_b)(r_, k, cols, packed_r);
+    if (shift)
+        FD_T(split_all)(shift, cols, split);
     memset(a, 0, tall * lda * sizeof(T)); /* the padding columns stay zero */
     for (ptrdiff_t row = first; row < last; row += tall) {
         const ptrdiff_t rows = FD_MIN(tall, last - row);
@@ -283,14 +290,13 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
         fd_ahead ahead = FD_T(rows_ahead)(x, row + rows, FD_MIN(row + rows + tall, last),
                                           (rows + FD_ROWS - 1) / FD_ROWS * groups * cols);
         fd_ahead none = {NULL, 0};
-        FD_T(centre)(x, row, rows, 0, cols, shift, a, lda);
+        FD_T(centre)(x, row, rows, 0, cols, split, a, lda);
         for (ptrdiff_t d = 0; d < cols; d += FD_DEPTH) {
             const ptrdiff_t deep = FD_MIN(FD_DEPTH, cols - d);
             FD_T(block_product)(a + d, lda, rows, deep, packed_p + d * ldz, k, d == 0, z, ldz,
                                 &ahead);
         }
-        for (ptrdiff_t i = 0; i < rows; i++)
-            out[row - first + i] = 0;
+        _Alignas(64) double sums[FD_TALL * FD_D] = {0};
         ptrdiff_t strips;
         for (ptrdiff_t c = 0; c < cols; c += strips * FD_W) {
             strips = FD_TAKE((cols - c + FD_W - 1) / FD_W);
@@ -298,10 +304,20 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
                 const ptrdiff_t deep = FD_MIN(FD_DEPTH, k - d);
                 const T *b = packed_r + d * FD_UP(cols, FD_W) + c * deep;
                 FD_T(group_tiles)(strips, z + d, ldz, rows, deep, b, d == 0, fit, FD_FIT_LD,
-                                    &none);
+                                  &none);
             }
-            for (ptrdiff_t i = 0; i < rows; i++)
-                out[row - first + i] += FD_T(gap)(strips, a + i * lda + c, fit + i * FD_FIT_LD);
+            for (ptrdiff_t i = 0; i < rows; i++) {
+                double *sum = sums + i * FD_D;
+                fd_store_wide(sum, FD_T(add_gap)(strips, a + i * lda + c, fit + i * FD_FIT_LD,
+                                                 fd_load_wide(sum)));
+            }
+        }
+        for (ptrdiff_t i = 0; i < rows; i++) {
+            double total = 0;
+            FD_UNROLL
+            for (int j = 0; j < (int)FD_D; j++)
+                total += sums[i * FD_D + j];
+            out[row - first + i] = total;
         }
     }
 }
