@@ -273,6 +273,18 @@ def test_project_and_reconstruct_of_every_size(rows, k, dtype):
                                       small.astype(float) @ V + mean, err_msg=str(features))
 
 
+@pytest.mark.parametrize("rows", [1, 63, 65, 130])
+def test_products_with_matrices_that_pass_by_many_rows_at_a_time(rows, dtype):
+    X, mean = integers((rows, 1000), dtype, 1), np.arange(1000) % 5.0
+    V = signed_axes(300, 1000, 2)  # more than FD_PASSING of tile_rows.h, in float32, too
+    A = X.astype(float) - mean
+    Z, residual = A @ V.T, A - (A @ V.T) @ V
+    np.testing.assert_array_equal(project(X, V, mean), Z)
+    np.testing.assert_array_equal(project(X, V), X.astype(float) @ V.T)
+    np.testing.assert_allclose(reconstruction_error(X, V, mean), (residual ** 2).sum(axis=1),
+                               atol=0, rtol=0 if arithmetic(dtype) == "f8" else 1e-6)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 65, 257])
 @pytest.mark.parametrize("k", [1, 2, 8, 9, 16, 17])
 def test_row_errors_of_every_size(rows, k, dtype):

@@ -188,8 +188,8 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
     void *y_apart = room(stacked), *plain = room(d * columns * size);
     void *once = room(d * wide * size), *twice = room(d * wide * size);
     const fd_matrix factor = {given, d, columns, columns * size, size, x->dtype};
-    void *work = room(kernel->rows_work(d, q) + kernel->errors_work(d, q) +
-                      kernel->gram_work(d));
+    void *product_work = room(kernel->rows_work(d, q)), *gram_work = room(kernel->gram_work(d));
+    void *error_work = room(kernel->errors_work(d, q));
     long double *z = room(q * (ptrdiff_t)sizeof *z), *t = room(n * columns * (ptrdiff_t)sizeof *t);
     for (ptrdiff_t j = 0; j < d; j++)
         shift[j] = draw();
@@ -199,13 +199,13 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
         put(b, j, single, draw()), put(back, j, single, draw() / (double)q);
     for (ptrdiff_t j = 0; j < d * columns; j++)
         put(given, j, single, draw());
-    if (!kernel->rows_product(x, 0, n, shift, b, q, offset, out, work) && failures++ < 20)
+    if (!kernel->rows_product(x, 0, n, shift, b, q, offset, out, product_work) && failures++ < 20)
         printf("%s: finite rows were said not to be\n", tile->name);
-    kernel->row_errors(x, 0, n, shift, b, back, q, errors, work);
+    kernel->row_errors(x, 0, n, shift, b, back, q, errors, error_work);
     kernel->gram_stack(&factor, v);
-    kernel->gram_apply(x, 0, n, shift, NULL, v, y, strips, sums, work);
+    kernel->gram_apply(x, 0, n, shift, NULL, v, y, strips, sums, gram_work);
     kernel->gram_offset(shift, d, v, strips, taken);
-    kernel->gram_apply(x, 0, n, shift, taken, v, y_apart, strips, sums, work);
+    kernel->gram_apply(x, 0, n, shift, taken, v, y_apart, strips, sums, gram_work);
     kernel->gram_add(y_apart, d, wide, shift, sums, 1, once, wide * size);
     kernel->gram_add(y, d, columns, NULL, NULL, 1, plain, columns * size);
     kernel->gram_add(y, d, wide, NULL, NULL, 1, twice, wide * size);
@@ -253,7 +253,7 @@ static void products(const fd_tile *tile, const fd_kernels *kernel, const fd_mat
         }
     free(shift), free(offset), free(errors), free(b), free(back), free(out), free(given), free(v);
     free(y), free(y_apart), free(plain), free(once), free(twice), free(taken), free(sums);
-    free(work);
+    free(product_work), free(error_work), free(gram_work);
     free(z), free(t);
 }
 

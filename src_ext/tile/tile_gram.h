@@ -307,6 +307,8 @@ static void FD_T(symmetric_apply)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t
 #undef FD_TW
 #undef FD_STRIP
 #undef FD_DEPTH
+#undef FD_NEAR
+#undef FD_PASSING
 #undef FD_TALL
 #undef FD_FIT_LD
 #undef FD_LDA
