@@ -201,26 +201,34 @@ cdef inline Py_ssize_t apart(Py_ssize_t size) noexcept nogil:
 
 
 cdef class Chunks(Work):
-    """What lies in [first, last), `step` at a time by as many threads as come."""
+    """What lies in [first, last), `step` at a time by as many threads as come.
 
-    cdef Py_ssize_t first, last, step, each
+    In `streams` parts of it at once, if threads are to keep away from each other.
+    """
+
+    cdef Py_ssize_t first, last, step, each, streams
     cdef Memory memory
     cdef int64_t next, threads
 
     cdef void divide(self, Py_ssize_t first, Py_ssize_t last, Py_ssize_t step,
-                     Py_ssize_t threads=0, Py_ssize_t each=0):
+                     Py_ssize_t threads=0, Py_ssize_t each=0, Py_ssize_t streams=1):
         """Begin; each of `threads` has `each` bytes of memory."""
-        self.first, self.last, self.step = first, last, step
+        self.first, self.last, self.step, self.streams = first, last, step, streams
         self.each = apart(each) if threads > 1 else each
         self.memory = Memory(threads * self.each)
         self.next = self.threads = 0
 
     cdef void take_part(self) noexcept nogil:
         cdef char *mine = <char *>self.memory.data + fd_take(&self.threads) * self.each
-        cdef Py_ssize_t first = self.first + fd_take(&self.next) * self.step
-        while first < self.last:
-            self.chunk(first, min(first + self.step, self.last), mine)
-            first = self.first + fd_take(&self.next) * self.step
+        cdef Py_ssize_t whole = self.streams * self.step
+        cdef Py_ssize_t length = (self.last - self.first + whole - 1) // whole  # of a stream
+        cdef Py_ssize_t ticket = fd_take(&self.next), first
+        while ticket < self.streams * length:
+            first = self.first + self.step * (ticket % self.streams * length +
+                                              ticket // self.streams)
+            if first < self.last:
+                self.chunk(first, min(first + self.step, self.last), mine)
+            ticket = fd_take(&self.next)
 
     cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
         pass
@@ -803,8 +811,9 @@ cdef class Products(RowChunks):
         self.shift, self.factor, self.offset, self.out = shift, factor, offset, out
         self.finite = True
         self.rows = rows
+        # Threads that write side by side meet in pages of `out` that are not there yet.
         self.divide(first, last, step, threads,
-                    self.kernel.rows_work(rows.x.cols, factor.x.cols))
+                    self.kernel.rows_work(rows.x.cols, factor.x.cols), streams=threads)
 
     cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
         if not self.kernel.rows_product(&self.rows.x, first, last, optional(self.shift),
