@@ -45,8 +45,8 @@ _RUN = 1 << 37  # multiplications between two looks for Ctrl-C
 def single_error(summed: int) -> float:
     """Error of a scatter summed from `summed` rows in float32 panels, relative to its trace.
 
-    Each float32 sum, of up to 192 rows and reckoned as 256, is off by up to 1e-6, either way, so
-    the errors of many average out: measured 2e-7 for 20 of them, 3e-8 for 800.
+    Each float32 sum, of twice up to 192 rows and reckoned as 256, is off by up to 1e-6, either way,
+    so the errors of many average out: measured 2e-7 for 20 of them, 3e-8 for 800.
     """
     return 1e-6 / math.sqrt(max(1.0, summed / 256))
 
