@@ -135,16 +135,6 @@ FD_INLINE void FD_T(group_tiles)(ptrdiff_t strips, const T *a, ptrdiff_t lda, pt
     }
 }
 
-FD_INLINE void FD_T(group_product)(ptrdiff_t strips, const T *a, ptrdiff_t lda, ptrdiff_t rows,
-                                   ptrdiff_t depth, const T *b, int first, T *to, ptrdiff_t ld,
-                                   fd_ahead *ahead)
-{
-    if (lda == FD_LDA) /* a constant, for the loop's sake: one pointer instead of eight */
-        FD_T(group_tiles)(strips, a, FD_LDA, rows, depth, b, first, to, ld, ahead);
-    else
-        FD_T(group_tiles)(strips, a, lda, rows, depth, b, first, to, ld, ahead);
-}
-
 /* to (rows, q padded to whole vectors) = [to +] a (rows, depth) B, B packed by `pack_b`. */
 static void FD_T(block_product)(const T *a, ptrdiff_t lda, ptrdiff_t rows, ptrdiff_t depth,
                                 const T *b, ptrdiff_t q, int first, T *to, ptrdiff_t ld,
@@ -153,7 +143,10 @@ static void FD_T(block_product)(const T *a, ptrdiff_t lda, ptrdiff_t rows, ptrdi
     ptrdiff_t strips;
     for (ptrdiff_t c = 0; c < q; c += strips * FD_W, b += depth * strips * FD_W) {
         strips = FD_TAKE((q - c + FD_W - 1) / FD_W);
-        FD_T(group_product)(strips, a, lda, rows, depth, b, first, to + c, ld, ahead);
+        if (lda == FD_LDA) /* a constant, for the loop's sake: one pointer instead of eight */
+            FD_T(group_tiles)(strips, a, FD_LDA, rows, depth, b, first, to + c, ld, ahead);
+        else
+            FD_T(group_tiles)(strips, a, lda, rows, depth, b, first, to + c, ld, ahead);
     }
 }
 
@@ -296,8 +289,9 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
             FD_T(block_product)(a + d, lda, rows, deep, packed_p + d * ldz, k, d == 0, z, ldz,
                                 &ahead);
         }
-        _Alignas(64) double sums[FD_TALL * FD_D] = {0};
+        _Alignas(64) double sums[FD_TALL * FD_D];
         ptrdiff_t strips;
+        memset(sums, 0, rows * FD_D * sizeof(double));
         for (ptrdiff_t c = 0; c < cols; c += strips * FD_W) {
             strips = FD_TAKE((cols - c + FD_W - 1) / FD_W);
             for (ptrdiff_t d = 0; d < k; d += FD_DEPTH) {
