@@ -239,6 +239,12 @@ def test_the_installed_script():
     assert done.stdout == f"fastdr {fastdr.__version__}\n"
 
 
+def test_the_module():
+    done = subprocess.run([sys.executable, "-P", "-m", "fastdr", "--version"], capture_output=True,
+                          text=True, check=True)
+    assert done.stdout == f"fastdr {fastdr.__version__}\n"
+
+
 def test_without_typer():
     code = "import sys; sys.modules['typer'] = None; from fastdr.cli import main; main()"
     done = subprocess.run([sys.executable, "-P", "-c", code, "info", "m.fdr"], check=False,
