@@ -13,6 +13,7 @@ import numpy as np
 from fastdr.column_statistics import ColumnMoments
 from fastdr.low_rank import LowRankMoments
 from fastdr.mapped import read
+from fastdr.scatter import sum_error
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows, gathered
 from fastdr.sparse import SparseSource
 from fastdr.statistics import FEW_ROWS, Kind, Moments, Precision
@@ -69,6 +70,15 @@ class CentredRows:
     def terms(self) -> int:
         """Terms of each entry of the smaller matrix of squares."""
         return self.mean.size if self.wide else self.count
+
+    @property
+    def rounding(self) -> float:
+        """Bound on the norm of what rounding adds to that matrix, or to the square of a factor.
+
+        BLAS sums in at least sixteen parts, so blocks of rows that QR takes round no more often.
+        """
+        gone = not self.source.rereadable and working_dtype(self.source.dtype) == np.float32
+        return sum_error(self.terms, single=self.single or gone) * self.total
 
     def centred(self, block: AnyArray, columns: slice = slice(None)) -> FloatArray:
         """Return some `columns` of the rows as float64, centred and scaled."""

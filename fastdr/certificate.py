@@ -18,7 +18,7 @@ from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
 from fastdr.operators import multiply
-from fastdr.validation import FloatArray
+from fastdr.validation import AnyArray, FloatArray
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -105,6 +105,14 @@ class Certificate:
         """Return the same with intervals that hold `values` (k,), which others found, too."""
         return replace(self, lower=np.minimum(self.lower, values),
                        upper=np.maximum(self.upper, values))
+
+    def stored(self, vectors: AnyArray) -> Certificate:
+        """Return the same for `vectors` (k, d), rounded to their dtype after they were measured."""
+        count, features = vectors.shape
+        if vectors.dtype == np.float64 or count == features:
+            return self
+        turned = math.sqrt(count) * float(np.finfo(vectors.dtype).eps)  # twice what rounding does
+        return replace(self, angle=min(1.0, self.angle + turned))
 
     def roots(self, values: FloatArray) -> Certificate:
         """Return bounds on singular values of A, found as `values` (k,), from those for A'A.

@@ -174,11 +174,11 @@ def eigsh(C: Any, k: int = 6, *, method: str = "auto", tol: float = 0.0,
         told = _certified(matrix, action, found, certificate, asymmetry)
     if not found.converged:
         _warn(found, tol, method)
-    vectors = fix_signs(found.vectors).T.astype(action.dtype)
-    return EigenResult(times_power(found.values, action.exponent), np.ascontiguousarray(vectors),
+    vectors = fix_signs(found.vectors).astype(action.dtype)
+    return EigenResult(times_power(found.values, action.exponent), np.ascontiguousarray(vectors.T),
                        SolverInfo(method, found.converged,
                                   times_power(found.residuals, action.exponent),
-                                  found.columns, found.restarts, tol, told))
+                                  found.columns, found.restarts, tol, told.stored(vectors)))
 
 
 def certify(C: ArrayLike, vectors: ArrayLike) -> Certificate:

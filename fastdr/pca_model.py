@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,9 +41,12 @@ def axes_model(rows: CentredRows, found: Spectrum, way: Plan, count: int, wanted
     features, axes = rows.mean.size, len(found.values)
     left_out = found.left_out / rows.divisor
     others = min(count, features) - axes
+    components = fix_signs(found.vectors).astype(working_dtype(rows.source.dtype))
+    if found.certificate is not None:
+        found = replace(found, certificate=found.certificate.stored(components))
     return LinearModel(
         mean=np.ldexp(rows.mean, -rows.exponent),
-        components=fix_signs(found.vectors).astype(working_dtype(rows.source.dtype)),
+        components=components,
         variances=found.values / rows.divisor,
         total_variance=found.total / rows.divisor,
         noise_variance=left_out / others if others else 0.0,

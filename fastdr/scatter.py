@@ -32,6 +32,7 @@ from fastdr.sources import Rows
 from fastdr.threads import get_num_threads, helped, ordered_map, together
 from fastdr.validation import AnyArray, FloatArray
 
+EPS, EPS_SINGLE = (float(np.finfo(kind).eps) for kind in (np.float64, np.float32))
 _Real = TypeVar("_Real", np.float64, np.float32)
 
 SHARED_FEATURES = 512
@@ -43,12 +44,31 @@ _RUN = 1 << 37  # multiplications between two looks for Ctrl-C
 
 
 def single_error(summed: int) -> float:
-    """Error of a scatter summed from `summed` rows in float32 panels, relative to its trace.
+    """Error to be expected of a scatter of `summed` rows in float32 panels, relative to its trace.
 
     Each float32 sum, of twice up to 192 rows and reckoned as 256, is off by up to 1e-6, either way,
-    so the errors of many average out: measured 2e-7 for 20 of them, 3e-8 for 800.
+    so the errors of many average out: measured 2e-7 for 20 of them, 3e-8 for 800. Those of numbers
+    that occur again and again do not: `sum_error` bounds them.
     """
     return 1e-6 / math.sqrt(max(1.0, summed / 256))
+
+
+def sum_error(terms: int, *, single: bool = False) -> float:
+    """Bound on the norm of the rounding in a scatter of so many terms, relative to its trace.
+
+    An entry is summed by up to PANEL multiply-adds, in float32 if `single`, and its panels in
+    float64, of factors that were rounded themselves. However that rounds, entry (i, j) is off by
+    at most m u sqrt(S_ii S_jj), m the roundings one after the other (Higham 2002, section 3.5),
+    and such errors have at most m u times the trace for a norm.
+    """
+    panels = terms / PANEL
+    return (chain_error(min(terms, PANEL), EPS_SINGLE if single else EPS)
+            + chain_error(min(panels, GROUPS) + panels))
+
+
+def chain_error(terms: float, eps: float = EPS) -> float:
+    """Bound on what summing `terms` products of rounded factors one by one loses, relative."""
+    return 1.01 * (terms + 16) * eps / 2
 
 
 def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) -> FloatArray:

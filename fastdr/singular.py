@@ -207,9 +207,10 @@ def _result(found: Spectrum, U: FloatArray, s: FloatArray, Vt: FloatArray, apart
                    residuals=residuals)
     scaled = [times_power(values, -exponent) for values in
               (s, residuals, told.lower, told.upper, told.residuals)]
-    told = replace(told, lower=scaled[2], upper=scaled[3], residuals=scaled[4])
+    Vt = np.ascontiguousarray(Vt, dtype)
+    told = replace(told, lower=scaled[2], upper=scaled[3], residuals=scaled[4]).stored(Vt)
     info = SolverInfo(found.solver, found.converged, scaled[1], found.columns, 0, tol, told)
-    return SVDResult(U.astype(dtype), scaled[0], np.ascontiguousarray(Vt, dtype), info)
+    return SVDResult(U.astype(dtype), scaled[0], Vt, info)
 
 
 def _operator(X: Any) -> Any:

@@ -150,6 +150,7 @@ def _told(rows: CentredRows, matrix: FloatArray, known: tuple[FloatArray, FloatA
     wanted = min(count, rows.bound)
     following = float(values[wanted]) if len(values) > wanted else -math.inf
     judge = len(values) if prove and len(values) == len(matrix) else wanted
+    error += rows.rounding
     told = judged(matrix, values[:judge], vectors[:judge], following, error, prove)
     return told.first(wanted).padded(count, error)
 
@@ -184,10 +185,12 @@ def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None,
     factor = _triangle(tall) if rows.bound else np.zeros((0, tall.size))
     axes = _svd_axes(factor, "svd(R)", passes=1)
     count = choose(_padded(axes.values[:rows.bound], components)) if choose else components
-    told = None
+    told, doubled = None, replace(rows, single=False)  # which the factor is, whatever the sums were
     if prove is not None and min(count, rows.bound):
-        told = _told(rows, factor.T @ factor, (axes.values, axes.vectors), axes.error, count, prove)
-    return replace(finish(rows, tall, axes, count, told), solver="svd")
+        known = axes.values, axes.vectors
+        told = _told(doubled, factor.T @ factor, known, axes.error, count, prove)
+    return replace(finish(rows, tall, axes, count, told), solver="svd",
+                   error=axes.error + doubled.rounding)
 
 
 def _padded(values: FloatArray, size: int) -> FloatArray:
@@ -395,7 +398,7 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
         null = null_axes(rows.squares == 0, axes.vectors[real:], count - real)
         vectors = np.concatenate([vectors, null])
     return Spectrum(_padded(values, count), completed(vectors, count), max(left_out, 0.0), total,
-                    axes.error, rank, axes.method, passes, certificate=told)
+                    axes.error + rows.rounding, rank, axes.method, passes, certificate=told)
 
 
 def residual(rows: CentredRows, vectors: FloatArray) -> float:

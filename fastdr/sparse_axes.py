@@ -16,6 +16,7 @@ from fastdr.certificate import EPS, Certificate, slack
 from fastdr.dimension import fraction
 from fastdr.lanczos import Callback, Ritz
 from fastdr.plan import Plan
+from fastdr.scatter import chain_error
 from fastdr.solvers import Spectrum, eigh_of
 from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_moments
 from fastdr.sparse_scatter import sparse_gram, sparse_images, sparse_outer_gram
@@ -56,6 +57,19 @@ class SparseRows:
     def total(self) -> float:
         """Trace of the scatter."""
         return SparseAction(*self.parts).trace
+
+    @property
+    def rounding(self) -> float:
+        """Bound on the norm of what rounding adds to the scatter, or to the inner products.
+
+        The means of columns that are not full come off sums of squares about 0.
+        """
+        rows, told = self.rows, self.told
+        lengths = np.bincount(rows.indices[:rows.stored], minlength=1)
+        most = max(int(lengths.max()), int(np.diff(rows.indptr).max(initial=0)))
+        offset = told.rest if self.scale is None else told.rest / self.scale
+        return (chain_error(most) + slack(rows.features)) * (
+            self.total + told.weight * float(offset @ offset))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,15 +129,13 @@ def _axes(given: SparseRows, components: int, way: Plan, certify: bool, *, rng: 
         pairs = _iterated(action, most, tol, rng, start, callback)
     if isinstance(action, SparseAction):
         passes, proving = max(1, action.passes), int(way.proof)
-    offset = told.rest if given.scale is None else told.rest / given.scale
-    summed = max(rows.features, len(rows))
-    error = slack(summed) * (pairs.scale + told.weight * float(offset @ offset))
-    columns = action.columns
+    columns, error = action.columns, given.rounding
     method = "lanczos" if columns else "eig"
     where = "rows" if matrix is None else "scatter"
     spectrum = replace(
-        _spectrum(pairs, components, given), method=f"{method}({where})", passes=passes + proving,
-        columns=columns, solver="lanczos" if columns else "lapack", converged=pairs.converged,
+        _spectrum(pairs, components, given), error=error, method=f"{method}({where})",
+        passes=passes + proving, columns=columns, solver="lanczos" if columns else "lapack",
+        converged=pairs.converged,
         residual=float(pairs.residuals.max()) / (pairs.scale or 1.0) if columns else None)
     return _Found(pairs, spectrum, matrix, error)
 
@@ -150,9 +162,14 @@ def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatAr
         len(rows) < rows.features, False, told.exponent)
 
 
+def likely_error(found: Spectrum) -> float:
+    """Return the error to be expected of values, where `error` bounds the worst."""
+    return slack(found.vectors.shape[1]) * float(found.values.max(initial=0.0))
+
+
 def certain(found: Spectrum) -> Spectrum:
     """Count values that rounding of the scatter alone may have made as 0."""
-    real = int(np.count_nonzero(found.values > found.error))
+    real = int(np.count_nonzero(found.values > likely_error(found)))
     if real >= found.rank:
         return found
     count, told = len(found.values), found.certificate

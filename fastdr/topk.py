@@ -201,7 +201,8 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
     doubt = error + float(found.residuals.max())
     if share is not None and not _settled(found.values, count, share * rows.total, doubt):
         return exactly("the share lies within rounding of that of some number of axes")
-    told = None if how.prove is None else _told(rows, matrix, found, error, how).first(count)
+    bound = error + rows.rounding
+    told = None if how.prove is None else _told(rows, matrix, found, bound, how).first(count)
     where = "rows" if matrix is None else "gram" if rows.wide else "covariance"
     formed = bool(how.form and how.prove)
     axes = Axes(found.values, found.vectors, f"{how.method}({where})", error,
@@ -316,7 +317,7 @@ def _told(rows: CentredRows, matrix: FloatArray | None, found: Ritz, error: floa
         rows = read_again(rows, double=True)
         tall, matrix = upright(rows)
         vectors = _left(tall, found.vectors) if rows.wide else found.vectors[:, rows.squares > 0]
-        error = slack(len(matrix)) * found.scale
+        error = slack(len(matrix)) * found.scale + rows.rounding
         return told_of(matrix, vectors, found, error, prove=True)
     if matrix is not None and how.prove:
         return proved(matrix, found.values, found.vectors, found.residuals, found.spread,

@@ -26,7 +26,7 @@ from fastdr.singular_model import SingularModel
 from fastdr.solvers import RTOL, Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, block_rows
 from fastdr.sparse import SparseSource, sparse_moments, sparse_product
-from fastdr.sparse_axes import SparseRows, sparse_axes
+from fastdr.sparse_axes import SparseRows, likely_error, sparse_axes
 from fastdr.sparse_plan import plan_of
 from fastdr.statistics import Moments
 from fastdr.threads import blas_limit
@@ -205,11 +205,13 @@ class TruncatedSVD(LinearEstimator):
             variances = np.einsum("ij,jk,ik->i", turn.Vh, moments.scatter, turn.Vh) / moments.count
         values = np.ldexp(turn.S, -exponent)
         deviations = np.ldexp(np.sqrt(np.maximum(variances, 0.0)), -exponent)
+        components = fix_signs(vectors).astype(working_dtype(source.dtype))
         report, told = self._report(source, found), found.spectrum.certificate
         if told is not None:
-            report["certificate"] = told.times(1.0, -2 * exponent).roots(values).as_dict()
+            told = told.times(1.0, -2 * exponent).roots(values).stored(components)
+            report["certificate"] = told.as_dict()
         return SingularModel(
-            components=fix_signs(vectors).astype(working_dtype(source.dtype)),
+            components=components,
             singular_values=values, deviations=deviations,
             total_deviation=float(np.ldexp(np.sqrt(found.variance), -exponent)),
             count=moments.count, report=report, feature_names=self._feature_labels)
@@ -283,7 +285,7 @@ def _of_sparse(source: SparseSource, task: Task, rng: Generator) -> _Found:
     found = sparse_axes(SparseRows(source, told.uncentred), task.axes, way,
                         certify=task.certificate is not False, rng=rng, tol=task.tol)
     rows, features = source.shape
-    if found.values[-1] <= found.error / RTOL and rows * features <= DENSE:
+    if found.values[-1] <= likely_error(found) / RTOL and rows * features <= DENSE:
         about_zero = centred_rows(source, mean=np.zeros(features), scatter=False)
         if about_zero.exponent == told.exponent:
             found = qr_svd(about_zero, task.axes, prove=task.proving(way))

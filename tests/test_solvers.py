@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.linalg import LinAlgError
-from tolerance import assert_orthonormal, eigenvalue_error, rounding
+from tolerance import assert_orthonormal, eigenvalue_error, rounding, subspace_angle
 
 import fastdr
 from fastdr import centring, solvers
@@ -361,3 +361,48 @@ def test_rows_are_read_once_in_the_usual_case(rng):
     assert centring.centred_rows(source).scatter is not None
     lapack(centring.centred_rows(source), 2)
     assert len(reads) == 2
+
+
+def of_two_values(signs, sizes):
+    """Rows of `signs` times `sizes`, and their variances without a rounding of the sums."""
+    count, exact = len(signs), sizes.astype(np.longdouble)
+    sums = signs.sum(axis=0)
+    pairs = (signs.T @ signs).astype(np.longdouble) - np.outer(sums, sums) / np.longdouble(count)
+    covariance = np.outer(exact, exact) * pairs / (count - 1)
+    return signs * sizes, np.linalg.eigvalsh(covariance.astype(np.float64))[::-1]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("solver", ["auto", "lapack", "svd", "lanczos"])
+@pytest.mark.parametrize("shape", [(50_000, 8), (3, 200_000)])
+def test_bounds_hold_where_rounding_does_not_even_out(rng, dtype, storage, solver, shape):
+    if storage is not np.asarray and solver in ("svd", "lapack"):
+        pytest.skip("sparse rows have solvers of their own")
+    signs = np.where(rng.random(shape) < 0.5, 1, -1)
+    sizes = np.full(shape[1], 1.9, dtype) * 2.0 ** -(np.arange(shape[1]) % 3)
+    count = min(shape) - 1
+    if shape[0] > shape[1]:
+        X, true = of_two_values(signs, sizes.astype(dtype))
+    else:
+        X = signs * sizes.astype(dtype)
+        about = X.astype(np.longdouble) - X.astype(np.longdouble).mean(axis=0)
+        true = np.linalg.eigvalsh((about @ about.T / 2).astype(np.float64))[::-1]
+    model = fastdr.PCA(count, svd_solver=solver, certificate="proof").fit(storage(X.astype(dtype)))
+    own = eigenvalue_error(min(shape), true[0])
+    told, true = model.certificate_, true[:count]
+    assert told.proved
+    assert (np.abs(model.explained_variance_ - true) <= model.report_["variance_error"] + own).all()
+    assert (told.lower <= true + own).all()
+    assert (true <= told.upper + own).all()
+    assert model.report_["variance_error"] < (1e-4 if dtype == "f4" else 1e-10) * true[0]
+
+
+@pytest.mark.parametrize("solver", ["lapack", "svd", "lanczos"])
+def test_the_angle_is_that_of_stored_components(rng, solver):
+    X = rng.standard_normal((50, 6)).astype(np.float32) * np.float32([6, 5, 4, 3, 2, 1])
+    model = fastdr.PCA(2, svd_solver=solver).fit(X)
+    true = np.linalg.svd(X.astype(float) - X.astype(float).mean(axis=0))[2][:2]
+    angle = subspace_angle(true, model.components_)
+    assert 1e-9 < angle <= model.certificate_.angle
+    assert model.certificate_.angle < 1e-6
