@@ -40,8 +40,8 @@ class IncrementalPCA(PCA):
         What a row counts beside the row after it: 0.99 remembers about 100 rows. Variances are
         unbiased (divisor sum w - sum w² / sum w).
     window : int, optional
-        Let only the last `window` rows count. Old rows are not taken off the sums, which would
-        cancel digits, but left out of new ones.
+        Let only the last `window` rows count; a row of any positive weight takes one place. Old
+        rows are not taken off the sums, which would cancel digits, but left out of new ones.
     n_oversamples : int, optional
         Axes to keep beyond `n_components` of more than 32768 features, by default as many again,
         and at least 20. More of them make the bound on what is lost smaller; nothing is lost of

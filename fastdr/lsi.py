@@ -10,7 +10,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.random import RandomState
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    clone,
+)
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.utils.validation import check_is_fitted
 
@@ -40,7 +45,9 @@ class Hit(NamedTuple):
     cosine: float
 
 
-class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class LSI(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator  # type: ignore[misc]
+):
     """Latent semantic indexing: texts, or counts of terms, on axes of terms that go together.
 
     Documents that share no word are near each other if their words occur together elsewhere.
@@ -160,12 +167,16 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Fitted documents land on their row of ``documents_``; unknown words count for nothing.
         `scaled` divides by the singular values. Raises NotFittedError before ``fit``.
         """
+        return self._placed(documents, scaled)
+
+    def _placed(self, documents: Any, scaled: bool = False) -> FloatArray:
+        """Return what `transform` does, whatever `set_output` makes of that."""
         check_is_fitted(self)
         return self.model_.transform(self._counts(documents), scaled)
 
     def similarities(self, documents: Any) -> FloatArray:
         """Return signed cosines (m, n) of documents to the fitted ones; 0 for empty ones."""
-        return self.model_.similarities(self.transform(documents))
+        return self.model_.similarities(self._placed(documents))
 
     def query(self, text: Any, top: int = 10) -> list[Hit]:
         """Return the `top` documents of largest cosine to a text, descending.
@@ -173,7 +184,7 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         A text without a known word finds nothing: the list is empty. A row of counts (1, d) is
         taken too. Raises NotFittedError before ``fit``.
         """
-        return self._hits(self.transform([text] if isinstance(text, str) else text), top)
+        return self._hits(self._placed([text] if isinstance(text, str) else text), top)
 
     def similar(self, document: int, top: int = 10) -> list[Hit]:
         """Return the `top` other documents nearest to a fitted one, given by its number."""
@@ -234,6 +245,16 @@ class LSI(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         given = _titles(titles, texts) or tuple("" for _ in range(counts.shape[0]))
         self.model_ = model.added(counts, fresh, given, float(decay), self.n_components)
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that texts are taken, and counts, which may be sparse."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.sparse = tags.input_tags.positive_only = True
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.model_.components)
 
     def _check_parameters(self) -> None:
         check_values(vars(self), {
@@ -365,9 +386,9 @@ def _texts(documents: Any) -> list[str] | None:
     items = list(documents)
     if items and not isinstance(items[0], str):
         return None
-    wrong = next((item for item in items if not isinstance(item, str)), None)
-    if wrong is not None:
-        raise TypeError(f"documents mixes texts and {type(wrong).__name__}; give texts only.")
+    others = {type(item).__name__ for item in items if not isinstance(item, str)}
+    if others:
+        raise TypeError(f"documents mixes texts and {', '.join(sorted(others))}; give texts only.")
     return items
 
 

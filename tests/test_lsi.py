@@ -7,7 +7,9 @@ from importlib import import_module
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.utils.estimator_checks import check_estimator
 from tolerance import assert_orthonormal, rounding
 from typer.testing import CliRunner
 
@@ -95,6 +97,29 @@ def test_texts_are_cut_counted_and_found():
     assert (lsi.similarities(["", "nothing"]) == 0).all()
     assert np.abs(lsi.similarities(TEXTS)).max() <= 1
     assert lsi.model_.titles[1] == "pears, apples, plums"
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learns_contract():
+    outcomes = check_estimator(fastdr.LSI(2), on_fail=None)
+    failed = {told["check_name"] for told in outcomes if told["status"] == "failed"}
+    # Texts are one column and have no number of features; errors have other words and types.
+    assert failed <= {"check_n_features_in", "check_n_features_in_after_fitting", "check_fit1d",
+                      "check_positive_only_tag_during_fit", "check_transformer_data_not_an_array"}
+
+
+def test_documents_as_a_frame_and_beside_other_columns():
+    pd = pytest.importorskip("pandas")
+    texts = ["a red boat", "the red car", "a blue car", "boats and cars"]
+    lsi = fastdr.LSI(2).set_output(transform="pandas")
+    placed = lsi.fit_transform(texts)
+    assert list(placed.columns) == ["lsi0", "lsi1"]
+    np.testing.assert_array_equal(placed, fastdr.LSI(2).fit(texts).transform(texts))
+    assert lsi.query("red", top=1)[0].cosine > 0.5
+    frame = pd.DataFrame({"text": texts, "size": [1.0, 2.0, 3.0, 4.0]})
+    both = ColumnTransformer([("lsi", fastdr.LSI(2), "text"), ("size", "passthrough", ["size"])])
+    both.set_output(transform="pandas")
+    assert list(both.fit_transform(frame).columns) == ["lsi__lsi0", "lsi__lsi1", "size__size"]
 
 
 def test_vectorizers_of_the_user(tmp_path):
@@ -194,7 +219,8 @@ def test_added_texts_bring_their_words():
     (np.zeros((3, 4)), ValueError, "the matrix is zero"),
     (sp.csr_array((3, 4)), ValueError, "the matrix is zero"),
     ("one text", TypeError, "give a list of texts"), (b"bytes", TypeError, "give a list"),
-    (["text", 3], TypeError, "mixes texts and int"), (7, TypeError, "expected texts"),
+    (["text", 3], TypeError, "mixes texts and int"),
+    (["text", None], TypeError, "mixes texts and NoneType"), (7, TypeError, "expected texts"),
     (np.array([[1.0, np.nan]]), ValueError, "NaN at row 0, column 1"),
     (sp.csr_array([[1.0, np.inf]]), ValueError, "infinity|NaN"),
     (np.array([[1.0, -1]]), ValueError, "negative counts"),
