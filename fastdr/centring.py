@@ -77,8 +77,7 @@ class CentredRows:
 
         BLAS sums in at least sixteen parts, so blocks of rows that QR takes round no more often.
         """
-        gone = not self.source.rereadable and working_dtype(self.source.dtype) == np.float32
-        return sum_error(self.terms, single=self.single or gone) * self.total
+        return sum_error(self.terms, single=self.single) * self.total
 
     def centred(self, block: AnyArray, columns: slice = slice(None)) -> FloatArray:
         """Return some `columns` of the rows as float64, centred and scaled."""
