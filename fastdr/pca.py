@@ -93,8 +93,9 @@ class PCA(MissingEstimator, BatchedAxes):
     certificate : {"auto", "proof", "residual", True, False}, default "auto"
         "proof" (or True) proves by a Cholesky factorisation of a shifted scatter that no axis
         was missed and bounds each variance (Rump 2006), formed for that up to order 8000, n d²
-        more, or else it warns; "residual" only measures; "auto" proves where there is a scatter
-        of order up to 3000 or the proof takes little of the time.
+        more, or else it warns; float32 rows are multiplied in float64 for it. "residual" only
+        measures; "auto" proves where there is a scatter of order up to 3000 or the proof takes
+        little of the time.
     max_memory : int or str, optional
         Bytes, or a text like "2GB", that the fit may take beyond the data; another way is gone
         or the fit refused before anything is read.
@@ -251,10 +252,11 @@ class PCA(MissingEstimator, BatchedAxes):
         return plan_of(source, self._task(source, weights), rates=rates, memory=memory)
 
     def _doubly(self, way: Plan, source: Source) -> bool:
-        """Whether float32 rows are multiplied in float64: small variances are wanted."""
+        """Whether float32 rows are multiplied in float64: small variances or a proof are wanted."""
         every = self.n_components is None or isinstance(self.n_components, str)
         every = every or self.n_components == min(source.shape[0] or math.inf, source.shape[1])
-        return working_dtype(source.dtype) == np.float32 and (every or way.solver == "power")
+        return working_dtype(source.dtype) == np.float32 and (
+            every or way.solver == "power" or self.certificate in (True, "proof"))
 
     def _spectrum(self, rows: CentredRows, way: Plan, components: int, share: float | None
                   ) -> Spectrum:
