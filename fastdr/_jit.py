@@ -99,7 +99,7 @@ def _error_row(m: LinearArrays, x: Any, t: FloatArray) -> float:
 
 @njit(nogil=True)
 def project(m: LinearArrays, x: Any, out: Any) -> None:
-    """Put the scores of a row (d,) or of rows (n, d) into `out`, (k,) or (n, k).
+    """Put the scores of a row (d,) or of rows (n, d) into `out`, (k,) or (n, k), a separate array.
 
     Raises ValueError if shapes do not fit. NaN passes through.
     """
@@ -116,7 +116,7 @@ def project(m: LinearArrays, x: Any, out: Any) -> None:
 
 @njit(nogil=True)
 def inverse(m: LinearArrays, z: Any, out: Any) -> None:
-    """Put the row (d,) or rows (n, d) that scores stand for into `out`.
+    """Put the row (d,) or rows (n, d) that scores stand for into `out`, a separate array.
 
     Raises ValueError if shapes do not fit. NaN passes through.
     """

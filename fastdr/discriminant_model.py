@@ -18,7 +18,7 @@ from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import project, reconstruct
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, as_rows
-from fastdr.validation import AnyArray, FloatArray, as_matrix, read_only, working_dtype
+from fastdr.validation import AnyArray, FloatArray, as_matrix, output, read_only, working_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +116,7 @@ class DiscriminantModel(LinearlyMapped):
         if Z.shape[1] != self.n_components:
             raise ValueError(f"Z has {Z.shape[1]} columns, but this model has "
                              f"{self.n_components}; pass scores as transform returns them.")
+        out = output(out, (len(Z), self.mean.size), working_dtype(Z.dtype), Z, self)
         return reconstruct(Z, self._back, self.mean, out=out)
 
     @cached_property

@@ -26,8 +26,10 @@ from fastdr.validation import (
     FloatArray,
     as_matrix,
     check_square,
+    output,
     raise_not_finite,
     read_only,
+    working_dtype,
 )
 
 Whitening = Literal[False, "pca", "zca"]
@@ -184,7 +186,7 @@ class LinearModel(PartlyObserved):
         Parameters
         ----------
         X : (n, d) rows of any real dtype, dense or sparse.
-        out : array for the result, or None.
+        out : array for the result, or None; it shares no memory with `X` or the model.
 
         Returns
         -------
@@ -194,15 +196,18 @@ class LinearModel(PartlyObserved):
         Raises
         ------
         ValueError, TypeError
-            If `X` has the wrong number of columns, NaN or infinity, or no real dtype.
+            If `X` has the wrong number of columns, NaN or infinity, or no real dtype; if `out`
+            is unusable.
 
         Notes
         -----
         One read of `X`, O(d k) a row.
         """
         X = self._rows(X)
+        out = output(out, (len(X), self.n_outputs), working_dtype(X.dtype), X, self)
         zca = self.whiten == "zca"
-        Z = centred_product(X, self._axes, self.mean, self.scale, None if zca else out)
+        Z = np.empty((len(X), len(self.components)), out.dtype) if zca else out
+        centred_product(X, self._axes, self.mean, self.scale, Z)
         if self.whiten:
             np.divide(Z, self.divisors, out=Z, casting="same_kind")
         return reconstruct(Z, self.components, out=out) if zca else Z
@@ -220,6 +225,7 @@ class LinearModel(PartlyObserved):
         if Z.shape[1] != self.n_outputs:
             raise ValueError(f"Z has {Z.shape[1]} columns, but this model has {self.n_outputs}; "
                              "pass scores as transform returns them.")
+        out = output(out, (len(Z), self.mean.size), working_dtype(Z.dtype), Z, self)
         components = self.components
         if self.whiten == "zca":
             Z = project(Z, components)

@@ -228,7 +228,7 @@ class NetworkModel:
                  ) -> AnyArray:
         """Take rows through layers [begin, end)."""
         self._check_width(X, name, self.sizes[begin])
-        result = output(out, (len(X), self.sizes[end]), working_dtype(X.dtype), X)
+        result = output(out, (len(X), self.sizes[end]), working_dtype(X.dtype), X, self)
         zeros, ones = np.zeros(self.n_outputs), np.ones(self.n_outputs)
         before = (self.mean, self._inverse) if begin == 0 else (zeros, ones)
         after = (self.mean, self.scale) if end == self.network.depth else (zeros, ones)

@@ -59,7 +59,7 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
     mean, scale : (d,), optional
         Subtracted from and divided out of each row, in float64; scales must be positive.
     out : (n, k) array, optional
-        Where to put the result, in the result's dtype.
+        Where to put the result, in the result's dtype; it shares no memory with the operands.
 
     Returns
     -------
@@ -87,20 +87,20 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
     factors = as_factors(components, rows.shape[1], np.float64, "components")
     divisor = as_scale(scale, rows.shape[1])
     shift = None if mean is None else as_vector(mean, rows.shape[1], "mean")
+    out = output(out, (len(rows), len(factors)), working_dtype(rows.dtype), rows, components, mean,
+                 scale)
     return centred_product(rows, factors, shift, divisor, out)
 
 
 def centred_product(rows: AnyArray | SparseSource, factors: AnyArray, mean: FloatArray | None,
-                    scale: FloatArray | None, out: AnyArray | None) -> AnyArray:
-    """Do the work of `project` on arguments that have been judged, all but finiteness and `out`."""
-    dtype = working_dtype(rows.dtype)
+                    scale: FloatArray | None, out: AnyArray) -> AnyArray:
+    """Do the work of `project` on arguments that have been judged, all but finiteness of rows."""
     if scale is not None:
         factors = factors / scale
     if isinstance(rows, SparseSource):
-        return _sparse_scores(rows, factors, mean, output(out, (len(rows), len(factors)), dtype))
-    out = output(out, (rows.shape[0], len(factors)), dtype, rows)
+        return _sparse_scores(rows, factors, mean, out)
     shift = _NONE if mean is None else mean
-    if not _product(rows, shift, np.ascontiguousarray(factors.T, dtype), _NONE, out):
+    if not _product(rows, shift, np.ascontiguousarray(factors.T, out.dtype), _NONE, out):
         raise_not_finite(rows)
     return out
 
@@ -123,7 +123,7 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
     components : (k, d)
     mean, scale : (d,), optional
     out : (n, d) array, optional
-        Where to put the result, in the result's dtype.
+        Where to put the result, in the result's dtype; it shares no memory with the operands.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
     if multiplier is not None:
         factors = factors * multiplier
     offset = _NONE if mean is None else as_vector(mean, features, "mean")
-    out = output(out, (rows.shape[0], features), dtype, rows)
+    out = output(out, (rows.shape[0], features), dtype, rows, components, mean, scale)
     if not _product(rows, _NONE, np.ascontiguousarray(factors, dtype), offset, out):
         raise_not_finite(rows, "Z")
     return out
@@ -249,6 +249,7 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
         Orthonormal rows (of the scaled space if `scale` is given).
     mean, scale : (d,), optional
     out : (n,) float64 array, optional
+        It shares no memory with the operands.
 
     Returns
     -------
@@ -274,7 +275,7 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
     """
     rows = as_rows(X)
     if isinstance(rows, SparseSource):
-        errors = output(out, (len(rows),), np.float64)
+        errors = output(out, (len(rows),), np.float64, rows, components, mean, scale)
         start = 0
         for block in rows.blocks():
             reconstruction_error(block, components, mean, scale, errors[start:start + len(block)])
@@ -284,7 +285,7 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
     factors = as_factors(components, rows.shape[1], np.float64, "components")
     divisor = as_scale(scale, rows.shape[1])
     shift = _NONE if mean is None else as_vector(mean, rows.shape[1], "mean")
-    errors = output(out, (rows.shape[0],), np.float64, rows)
+    errors = output(out, (rows.shape[0],), np.float64, rows, components, mean, scale)
     if not len(factors):  # nothing is projected on, so a zero direction does as well
         factors = np.zeros((1, rows.shape[1]))
     forward = np.ascontiguousarray((factors if divisor is None else factors / divisor).T, dtype)
@@ -356,7 +357,7 @@ def gram_apply(X: AnyArray, V: AnyArray, mean: FloatArray | None = None,
     width = gram_width(dtype == np.float32)
     shift = _NONE if mean is None else mean
     inner = np.ascontiguousarray(V if scale is None else V / scale[:, None], dtype)
-    result = output(out, inner.shape, dtype, X, V)
+    result = output(out, inner.shape, dtype, X, V, mean, scale)
     if rows == 0:
         result[:] = 0
         return result

@@ -14,7 +14,7 @@ from fastdr.certificate import Certificate, told_by
 from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import centred_product, reconstruct, reconstruction_error
 from fastdr.sparse import SparseSource, as_rows
-from fastdr.validation import AnyArray, FloatArray, as_matrix, read_only
+from fastdr.validation import AnyArray, FloatArray, as_matrix, output, read_only, working_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,9 @@ class SingularModel(LinearlyMapped):
 
         Raises ValueError or TypeError if `X` has the wrong number of columns, NaN or infinity.
         """
-        return centred_product(self._rows(X), self.components, None, None, out)
+        X = self._rows(X)
+        out = output(out, (len(X), len(self.components)), working_dtype(X.dtype), X, self)
+        return centred_product(X, self.components, None, None, out)
 
     def inverse_transform(self, Z: Any, out: AnyArray | None = None) -> AnyArray:
         """Return the rows (n, d) that scores `Z` (n, k) stand for."""

@@ -333,7 +333,7 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
         Of the result, by default float64. Sums are of float64 in any case. A float32 result of
         more than 4096 rows of float32 takes half the memory throughout.
     out : (d, d) float64 or float32 array, optional
-        Where to put the result.
+        Where to put the result; it shares no memory with the operands.
 
     Returns
     -------
@@ -369,7 +369,7 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     rows = as_matrix(X)
     kind = _result_dtype(dtype, out)
     if out is not None:
-        output(out, (rows.shape[1],) * 2, kind, rows)
+        output(out, (rows.shape[1],) * 2, kind, rows, sample_weight, mean)
     lost = float(mean is None) if ddof is None else ddof
     if kind == np.float32 and mean is None:
         narrow = _narrow_covariance(rows, as_weights(sample_weight, len(rows)), lost)

@@ -273,8 +273,11 @@ def as_factors(components: ArrayLike, features: int, dtype: DTypeLike, name: str
 
 
 def output(out: AnyArray | None, shape: tuple[int, ...], dtype: DTypeLike,
-           *inputs: AnyArray) -> AnyArray:
-    """Return `out` after checking it, or a new array when it is None."""
+           *operands: Any) -> AnyArray:
+    """Return `out` after checking it, or a new array when it is None.
+
+    `operands` are what it must not share memory with: arrays, models, sparse rows, or None.
+    """
     if out is None:
         return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != np.dtype(dtype):
@@ -283,9 +286,18 @@ def output(out: AnyArray | None, shape: tuple[int, ...], dtype: DTypeLike,
         raise ValueError(f"out is {given}; expected a {np.dtype(dtype)} array of shape {shape}.")
     if not (out.flags.c_contiguous and out.flags.writeable):
         raise ValueError("out must be C-contiguous and writeable.")
-    if any(np.may_share_memory(out, given) for given in inputs):
-        raise ValueError("out shares memory with the input; pass a separate array.")
+    if any(np.may_share_memory(out, array) for given in operands for array in _arrays(given)):
+        raise ValueError("out shares memory with an operand, which would change while it is read; "
+                         "pass a separate array.")
     return out
+
+
+def _arrays(given: Any) -> list[Any]:
+    """Return `given` if it is an array, else the arrays that it has for attributes."""
+    if hasattr(given, "__array__"):
+        return [given]
+    return [value for value in getattr(given, "__dict__", {}).values()
+            if hasattr(value, "__array__")]
 
 
 def raise_not_finite(X: AnyArray, name: str = "X", columns: Sequence[str] | None = None,

@@ -8,8 +8,8 @@ from libc.math cimport isfinite
 from libc.stdlib cimport free, malloc
 from numpy cimport (
     NPY_DOUBLE, NPY_FLOAT, PyArray_CheckExact, PyArray_DATA, PyArray_DIM, PyArray_EMPTY,
-    PyArray_IS_C_CONTIGUOUS, PyArray_ISBEHAVED, PyArray_ISBEHAVED_RO, PyArray_NDIM, PyArray_STRIDE,
-    PyArray_TYPE, ndarray, npy_intp,
+    PyArray_IS_C_CONTIGUOUS, PyArray_ISBEHAVED, PyArray_ISBEHAVED_RO, PyArray_NBYTES, PyArray_NDIM,
+    PyArray_STRIDE, PyArray_TYPE, ndarray, npy_intp,
 )
 
 import numpy
@@ -60,6 +60,22 @@ cdef inline bint is_target(object out, ndarray x, Py_ssize_t size) noexcept:
             and (last == 0 or PyArray_DIM(<ndarray>out, 0) == PyArray_DIM(x, 0))
             and PyArray_TYPE(<ndarray>out) == PyArray_TYPE(x)
             and PyArray_IS_C_CONTIGUOUS(<ndarray>out) and PyArray_ISBEHAVED(<ndarray>out))
+
+
+cdef inline bint meets(ndarray out, const void *other, Py_ssize_t size) noexcept:
+    """Whether contiguous `out` shares memory with `size` bytes elsewhere, if there are any."""
+    cdef const char *begin = <const char *>PyArray_DATA(out)
+    return (other != NULL and begin < <const char *>other + size
+            and <const char *>other < begin + PyArray_NBYTES(out))
+
+
+cdef inline bint is_read(const fastdr_model *m, ndarray x, ndarray out) noexcept:
+    """Whether filling `out` would change what is still to be read: a row is read before."""
+    cdef Py_ssize_t matrix = m.axes * m.features * (4 if m.single else 8)
+    return ((PyArray_NDIM(x) == 2 and meets(out, PyArray_DATA(x), PyArray_NBYTES(x)))
+            or meets(out, m.mean, m.features * 8) or meets(out, m.scale, m.features * 8)
+            or meets(out, m.components, matrix) or meets(out, m.back, matrix)
+            or meets(out, m.divisors, m.axes * 8))
 
 
 cdef ndarray results(ndarray x, Py_ssize_t size):
@@ -220,17 +236,18 @@ cdef class Projector:
     def into(self, x, out):
         """Put the scores of a row or batch into `out` and return it.
 
-        `out` is contiguous, of the result's shape and dtype. Nothing is allocated for a row or a
-        small batch and a model of up to 256 axes.
+        `out` is contiguous, of the result's shape and dtype, and shares no memory with the model
+        or a batch; it may with a row. Nothing is allocated for a row or a small batch and a model
+        of up to 256 axes.
         """
         cdef Py_ssize_t rows = rows_at_hand(x, self.linear.features, self.linear.axes)
         if rows == 0:
             if numpy.ndim(x) != 1:
                 return self.model.transform(x, out)
             x, rows = as_row(x, self.linear.features, "x"), 1
-        if not is_target(out, x, self.linear.outputs):
+        if not is_target(out, x, self.linear.outputs) or is_read(&self.linear, x, out):
             shape = (self.linear.outputs,) if x.ndim == 1 else (x.shape[0], self.linear.outputs)
-            out = output(out, shape, x.dtype)
+            out = output(out, shape, x.dtype, None if x.ndim == 1 else x, self.model)
         if not run(&self.linear, PROJECT, x, rows, PyArray_DATA(<ndarray>out)):
             raise_not_finite(numpy.atleast_2d(x), "x")
         return out

@@ -274,6 +274,21 @@ def test_the_input_and_the_output_may_be_one():
     np.testing.assert_array_equal(p.into(x, x), before)
 
 
+@pytest.mark.parametrize("part", ["mean", "components", "scale", "divisors"])
+def test_an_output_that_is_part_of_the_model_is_refused(part):
+    parts = {"mean": np.ones(3), "components": np.eye(3), "scale": np.full(3, 2.0)}
+    model = LinearModel(**parts, variances=np.ones(3), whiten="zca")
+    out = parts.get(part, model.divisors).ravel()[:3]
+    with pytest.raises(ValueError, match="out shares memory with an operand"):
+        model.projector().into(np.zeros(3), out)
+
+
+def test_an_output_that_is_part_of_a_batch_is_refused():
+    batch = np.zeros((4, 3))
+    with pytest.raises(ValueError, match="out shares memory with an operand"):
+        model_of(3, 3).projector().into(batch[:2], batch[1:3])
+
+
 def test_into_allocates_nothing():
     p = model_of(64, 8).projector()
     x, out = np.ones(64), np.empty(8)

@@ -174,6 +174,59 @@ def test_out_that_is_read_only_or_overlaps():
         fastdr.covariance(square, out=square)
 
 
+SQUARE = np.random.default_rng(1).standard_normal((4, 4))
+LINE = np.abs(SQUARE[:, 0])
+
+
+@pytest.mark.parametrize("call", [
+    lambda S, m: fastdr.project(X[:4], S, out=S),
+    lambda S, m: fastdr.project(X[:4], S[:1], m, out=m.reshape(4, 1)),
+    lambda S, m: fastdr.project(X[:4], S[:1], scale=m, out=m.reshape(4, 1)),
+    lambda S, m: fastdr.project(scipy.sparse.csr_array(X[:4]), S, out=S),
+    lambda S, m: fastdr.reconstruct(X[:4], S, out=S),
+    lambda S, m: fastdr.reconstruct(X[:4], SQUARE, S[1], out=S),
+    lambda S, m: fastdr.reconstruct(X[:4], SQUARE, scale=np.abs(S, out=S)[1], out=S),
+    lambda S, m: fastdr.reconstruction_error(X[:4], S[:1], out=S[0]),
+    lambda S, m: fastdr.reconstruction_error(X[:4], SQUARE[:1], m, out=m),
+    lambda S, m: fastdr.reconstruction_error(X[:4], SQUARE[:1], scale=m, out=m),
+    lambda S, m: fastdr.reconstruction_error(scipy.sparse.csr_array(X[:4]), SQUARE[:1], m, out=m),
+    lambda S, m: fastdr.covariance(X, mean=S[2], out=S),
+    lambda S, m: fastdr.covariance(X[:4], sample_weight=np.abs(S, out=S)[2], out=S),
+])
+def test_out_that_is_an_operand(call):
+    square, line = SQUARE.copy(), LINE.copy()
+    with pytest.raises(ValueError, match="out shares memory with an operand.*pass a separate"):
+        call(square, line)
+
+
+@pytest.mark.parametrize("whiten", [False, "pca", "zca"])
+def test_out_that_is_part_of_a_model_or_its_input(whiten):
+    axes, mean, room = np.linalg.qr(SQUARE)[0].copy(), LINE.copy(), SQUARE.copy()
+    model = fastdr.LinearModel(mean, axes, LINE, whiten=whiten)
+    for method in (model.transform, model.inverse_transform):
+        for given, out in ((X[:4], axes), (X[:1], mean[None]), (room, room)):
+            with pytest.raises(ValueError, match="out shares memory with an operand"):
+                method(given, out=out)
+    np.testing.assert_array_equal(room, SQUARE)
+
+
+@pytest.mark.parametrize(("model", "method", "part"), [
+    (fastdr.SingularModel(SQUARE.copy(), LINE, LINE), "transform", "components"),
+    (fastdr.SingularModel(SQUARE.copy(), LINE, LINE), "inverse_transform", "components"),
+    (fastdr.UnmixingModel(LINE, SQUARE.copy(), SQUARE), "transform", "components"),
+    (fastdr.UnmixingModel(LINE, SQUARE, SQUARE.copy()), "inverse_transform", "mixing"),
+    (fastdr.DiscriminantModel(["a", "b"], [0.5, 0.5], LINE, np.zeros((2, 4)), SQUARE.copy(), LINE),
+     "inverse_transform", "directions"),
+    (fastdr.NetworkModel.from_weights([SQUARE, SQUARE], [LINE, LINE], ["identity"] * 2),
+     "reconstruct", "parameters"),
+])
+def test_out_that_is_part_of_another_model(model, method, part):
+    out = getattr(model, part).base.ravel()[:16].reshape(4, 4)
+    out.flags.writeable = True
+    with pytest.raises(ValueError, match="out shares memory with an operand"):
+        getattr(model, method)(X[:4], out=out)
+
+
 def test_output_allocates_or_returns_what_it_was_given():
     assert output(None, (2, 3), "f4").dtype == np.float32
     room = np.empty((2, 3))
