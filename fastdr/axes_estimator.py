@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from fastdr.certificate import Certificate
 from fastdr.estimator import LinearEstimator, Report
 from fastdr.models import LinearModel, Whitening, times_power
-from fastdr.validation import AnyArray, FloatArray
+from fastdr.validation import AnyArray, FloatArray, as_numbers
 
 
 class AxesEstimator(LinearEstimator):
@@ -32,10 +32,10 @@ class AxesEstimator(LinearEstimator):
         """Set one part of the model by hand, as scikit-learn's attributes allow."""
         model = vars(self).get("model_")
         if name == "mean" and model is None:
-            mean = np.asarray(value, dtype=np.float64)
+            mean = as_numbers(value, name)
             model = LinearModel(mean, np.zeros((0, mean.size)), np.zeros(0))
         elif name == "components":
-            axes = np.asarray(value)
+            axes = as_numbers(value, name)
             if model is None:
                 model = LinearModel(np.zeros(axes.shape[1]), axes, np.zeros(len(axes)))
             elif len(axes) != len(model.variances):

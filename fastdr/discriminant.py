@@ -25,6 +25,7 @@ from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_labels,
+    as_numbers,
     check_values,
     whole,
     working_dtype,
@@ -363,7 +364,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         if self.priors is None:
             share: FloatArray = sample.weights / sample.weights.sum()
             return share
-        priors: FloatArray = np.array(self.priors, dtype=np.float64)
+        priors: FloatArray = as_numbers(self.priors, "priors").astype(np.float64)
         if priors.shape != (classes,):
             raise ValueError(f"priors has shape {priors.shape}; expected ({classes},), one for "
                              "each class.")

@@ -18,7 +18,15 @@ from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import project, reconstruct
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, as_rows
-from fastdr.validation import AnyArray, FloatArray, as_matrix, output, read_only, working_dtype
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    as_numbers,
+    output,
+    read_only,
+    working_dtype,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +84,8 @@ class DiscriminantModel(LinearlyMapped):
             given = getattr(self, name)
             if given is None:
                 continue
-            single = name == "directions" and np.asarray(given).dtype == np.float32
+            given = as_numbers(given, name)
+            single = name == "directions" and given.dtype == np.float32
             array = read_only(given, np.float32 if single else np.float64)
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}; expected {shape} for {size} "

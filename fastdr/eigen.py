@@ -24,6 +24,7 @@ from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_matrix,
+    as_numbers,
     check_values,
     raise_not_finite,
     whole,
@@ -316,7 +317,7 @@ def _reachable(tol: float, size: int, dtype: np.dtype[Any]) -> float:
 
 def _unit_rows(columns: ArrayLike, size: int, name: str) -> FloatArray:
     """Return given columns as rows of length 1; the argument's `name` is for errors."""
-    given = np.asarray(columns, dtype=np.float64)
+    given = as_numbers(columns, name).astype(np.float64, copy=False)
     if given.ndim == 1:
         given = given[:, None]
     if given.ndim != 2 or given.shape[0] != size or not np.isfinite(given).all():

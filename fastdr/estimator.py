@@ -207,7 +207,7 @@ class ModelEstimator(
                 raise ValueError("sample_weight needs a source that knows its number of rows; a "
                                  "Dask array does after X.compute_chunk_sizes().")
             weights = (None if sample_weight is None
-                       else as_weights(np.asarray(sample_weight), rows or 0))
+                       else as_weights(sample_weight, rows or 0))
             with self._named(source):
                 model = (fitted or self._fitted)(source, weights)
             self.model_ = model if source.rereadable else _read_once(model)

@@ -36,6 +36,7 @@ from fastdr.validation import (
     AccuracyWarning,
     AnyArray,
     FloatArray,
+    as_numbers,
     check_values,
     whole,
     working_dtype,
@@ -257,7 +258,7 @@ class FastICA(LinearEstimator):
         random = check_random_state(0 if self.random_state is None else self.random_state)
         starts = []
         if self.w_init is not None:
-            first = np.array(self.w_init, dtype=np.float64)
+            first = as_numbers(self.w_init, "w_init").astype(np.float64)
             if first.shape != (size, size):
                 raise ValueError("w_init has invalid shape -- should be "
                                  f"{(size, size)}, is {first.shape}.")

@@ -17,7 +17,7 @@ from scipy.stats import chi2, f
 
 from fastdr.diagnostics import as_linear, first_axes, is_complete, varying_axes
 from fastdr.models import LinearModel, times_power
-from fastdr.validation import FloatArray
+from fastdr.validation import FloatArray, as_numbers
 
 
 def t_squared_limit(model: Any, k: int | None = None, confidence: float = 0.95) -> float:
@@ -168,7 +168,7 @@ def spe_limit_of(errors: ArrayLike, confidence: float = 0.95) -> float:
     >>> round(spe_limit_of(errors), 1)                           # chi-squared of 5: 11.07
     10.9
     """
-    values = np.asarray(errors, dtype=np.float64)
+    values = as_numbers(errors, "errors").astype(np.float64, copy=False)
     if values.ndim != 1 or len(values) < 2 or not np.isfinite(values).all() or (values < 0).any():
         raise ValueError("errors must be a vector of at least two finite numbers, none negative.")
     _check_confidence(confidence)

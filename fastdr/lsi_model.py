@@ -21,6 +21,7 @@ from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_matrix,
+    as_numbers,
     is_sparse,
     raise_not_finite,
     read_only,
@@ -75,7 +76,7 @@ class LSIModel:
     def __post_init__(self) -> None:
         """Check that the parts agree; make them arrays, read-only."""
         for name in ("components", "singular_values", "documents", "term_weights"):
-            array = read_only(getattr(self, name), np.float64)
+            array = read_only(as_numbers(getattr(self, name), name), np.float64)
             if not np.isfinite(array).all():
                 raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
             object.__setattr__(self, name, array)
@@ -155,7 +156,7 @@ class LSIModel:
         that rounding does not tell from the best; memory of some chunks, and of `units`, which
         are made once.
         """
-        given = _units(np.atleast_2d(np.asarray(placed, np.float64)))
+        given = _units(_checked(placed))
         top = min(top, len(self.documents))
         found = [self._nearest(given[first:first + ASKED], top)
                  for first in range(0, len(given), ASKED)]
@@ -194,7 +195,7 @@ class LSIModel:
 
     def similarities(self, placed: Any) -> FloatArray:
         """Return signed cosines of `placed` (m, k) to all documents, (m, n); 0 for zero vectors."""
-        given = _units(np.atleast_2d(np.asarray(placed, np.float64)))
+        given = _units(_checked(placed))
         edges, result = self._edges(len(given)), np.empty((len(given), len(self.documents)))
 
         def fill(part: int) -> None:
@@ -322,6 +323,13 @@ def weighed(counts: csr_array, weights: FloatArray, weighting: str | None) -> cs
     if weighting == "tfidf":
         lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
         rows.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(rows.indptr))
+    return rows
+
+
+def _checked(placed: Any) -> FloatArray:
+    """Return placed vectors as finite float64 rows, (m, k)."""
+    rows = np.atleast_2d(as_numbers(placed, "placed")).astype(np.float64, copy=False)
+    raise_not_finite(rows, "placed")
     return rows
 
 

@@ -25,6 +25,7 @@ from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_matrix,
+    as_numbers,
     check_square,
     output,
     raise_not_finite,
@@ -115,10 +116,11 @@ class LinearModel(PartlyObserved):
 
     def __post_init__(self) -> None:
         """Check that the parts agree; make them arrays, read-only."""
-        components = read_only(self.components, None)
-        mean = read_only(self.mean, np.float64)
-        variances = read_only(self.variances, np.float64)
-        scale = None if self.scale is None else read_only(self.scale, np.float64)
+        components = read_only(as_numbers(self.components, "components"))
+        mean = read_only(as_numbers(self.mean, "mean"), np.float64)
+        variances = read_only(as_numbers(self.variances, "variances"), np.float64)
+        scale = (None if self.scale is None
+                 else read_only(as_numbers(self.scale, "scale"), np.float64))
         if components.ndim != 2 or components.dtype not in (np.float64, np.float32):
             raise ValueError(f"components has shape {components.shape} and dtype "
                              f"{components.dtype}; expected (k, d), float64 or float32.")

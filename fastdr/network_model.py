@@ -19,6 +19,7 @@ from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_matrix,
+    as_numbers,
     output,
     raise_not_finite,
     working_dtype,
@@ -83,7 +84,7 @@ class NetworkModel:
                   "scale": (float, self.sizes[0]), "losses": (float, np.size(self.losses)),
                   "held_out_losses": (float, np.size(self.held_out_losses))}
         for name, (kind, size) in arrays.items():
-            array = np.ascontiguousarray(getattr(self, name), dtype=kind).view()
+            array = np.ascontiguousarray(as_numbers(getattr(self, name), name), dtype=kind).view()
             array.flags.writeable = False
             if array.shape != (size,):
                 raise ValueError(f"{name} has shape {array.shape}; expected ({size},) for layers "
@@ -125,8 +126,8 @@ class NetworkModel:
         >>> model.sizes, model.code
         ((2, 1, 2), 1)
         """
-        given = [np.asarray(w) for w in weights]
-        vectors = [np.asarray(b) for b in biases]
+        given = [as_numbers(w, "weights") for w in weights]
+        vectors = [as_numbers(b, "biases") for b in biases]
         if not given or not len(given) == len(vectors) == len(activations):
             raise ValueError(f"got {len(given)} weights, {len(vectors)} biases and "
                              f"{len(activations)} activations; expected one of each a layer.")
@@ -147,8 +148,8 @@ class NetworkModel:
         parameters = joined(Network(sizes, activations, tied), given, vectors,
                             np.float32 if single else np.float64)
         return cls(parameters, sizes, tuple(activations), code,
-                   np.zeros(sizes[0]) if mean is None else np.asarray(mean),
-                   np.ones(sizes[0]) if scale is None else np.asarray(scale), tied)
+                   np.zeros(sizes[0]) if mean is None else as_numbers(mean, "mean"),
+                   np.ones(sizes[0]) if scale is None else as_numbers(scale, "scale"), tied)
 
     @cached_property
     def network(self) -> Network:

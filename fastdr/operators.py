@@ -68,9 +68,9 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
     Raises
     ------
     ValueError
-        NaN or infinity in `X`, mismatched shapes, unusable `out`.
+        NaN, infinity or masked values in an operand, mismatched shapes, unusable `out`.
     TypeError
-        Complex or non-numeric `X`.
+        Complex or non-numeric operands.
 
     Notes
     -----
@@ -84,7 +84,7 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
            [0. ]])
     """
     rows = as_rows(X)
-    factors = as_factors(components, rows.shape[1], np.float64, "components")
+    factors = as_factors(components, rows.shape[1])
     divisor = as_scale(scale, rows.shape[1])
     shift = None if mean is None else as_vector(mean, rows.shape[1], "mean")
     out = output(out, (len(rows), len(factors)), working_dtype(rows.dtype), rows, components, mean,
@@ -132,9 +132,9 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
     Raises
     ------
     ValueError
-        NaN or infinity in `Z`, mismatched shapes, unusable `out`.
+        NaN, infinity or masked values in an operand, mismatched shapes, unusable `out`.
     TypeError
-        Sparse, complex or non-numeric `Z`.
+        Sparse `Z`; complex or non-numeric operands.
 
     Notes
     -----
@@ -148,8 +148,8 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
     """
     rows = as_matrix(Z, "Z")
     dtype = working_dtype(rows.dtype)
-    factors = np.asarray(components, np.float64)
-    if factors.ndim != 2 or factors.shape[0] != rows.shape[1]:
+    factors = as_factors(components)
+    if len(factors) != rows.shape[1]:
         raise ValueError(f"Z has {rows.shape[1]} column(s), but components has shape "
                          f"{factors.shape}; expected ({rows.shape[1]}, d).")
     features = factors.shape[1]
@@ -258,9 +258,9 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
     Raises
     ------
     ValueError
-        NaN or infinity in `X`, mismatched shapes, unusable `out`.
+        NaN, infinity or masked values in an operand, mismatched shapes, unusable `out`.
     TypeError
-        Complex or non-numeric `X`.
+        Complex or non-numeric operands.
 
     Notes
     -----
@@ -282,7 +282,7 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
             start += len(block)
         return errors
     dtype = working_dtype(rows.dtype)
-    factors = as_factors(components, rows.shape[1], np.float64, "components")
+    factors = as_factors(components, rows.shape[1])
     divisor = as_scale(scale, rows.shape[1])
     shift = _NONE if mean is None else as_vector(mean, rows.shape[1], "mean")
     errors = output(out, (rows.shape[0],), np.float64, rows, components, mean, scale)

@@ -21,7 +21,15 @@ from fastdr.plan import ITERATIVE, PROOF, Task, plan
 from fastdr.solvers import Spectrum, lapack
 from fastdr.sources import ArraySource
 from fastdr.topk import TOL, Iteration, iterative, sharp
-from fastdr.validation import AnyArray, FloatArray, as_matrix, check_values, whole, working_dtype
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    as_numbers,
+    check_values,
+    whole,
+    working_dtype,
+)
 
 METHODS = ("auto", "lapack", *ITERATIVE)
 ADJOINT = {8: 1e-8, 4: 1e-3}  # relative difference of <A x, y> and <x, A' y>
@@ -148,7 +156,7 @@ def _rows_of(start: ArrayLike | None, size: int) -> FloatArray | None:
     """Return the columns to begin with as rows."""
     if start is None:
         return None
-    given = np.asarray(start, np.float64)
+    given = as_numbers(start, "start").astype(np.float64, copy=False)
     if given.ndim != 2 or given.shape[0] != size or not np.isfinite(given).all():
         raise ValueError(f"start has shape {given.shape}; expected ({size}, j), finite.")
     return np.ascontiguousarray(given.T)

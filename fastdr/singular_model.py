@@ -14,7 +14,15 @@ from fastdr.certificate import Certificate, told_by
 from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import centred_product, reconstruct, reconstruction_error
 from fastdr.sparse import SparseSource, as_rows
-from fastdr.validation import AnyArray, FloatArray, as_matrix, output, read_only, working_dtype
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_matrix,
+    as_numbers,
+    output,
+    read_only,
+    working_dtype,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +59,14 @@ class SingularModel(LinearlyMapped):
 
     def __post_init__(self) -> None:
         """Check that the parts agree; make them arrays, read-only."""
-        components = read_only(self.components)
+        components = read_only(as_numbers(self.components, "components"))
         if components.ndim != 2 or components.dtype not in (np.float64, np.float32):
             raise ValueError(f"components has shape {components.shape} and dtype "
                              f"{components.dtype}; expected (k, d), float64 or float32.")
         parts = {"components": components}
         for name in ("singular_values", "deviations"):
-            vector = parts[name] = read_only(getattr(self, name), np.float64)
+            given = as_numbers(getattr(self, name), name)
+            vector = parts[name] = read_only(given, np.float64)
             if vector.shape != (len(components),) or not (vector >= 0).all():
                 raise ValueError(f"{name} has shape {vector.shape}; expected "
                                  f"({len(components)},), none of them negative.")

@@ -18,6 +18,7 @@ from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_matrix,
+    as_numbers,
     as_vector,
     as_weights,
     output,
@@ -180,7 +181,7 @@ class Moments(Weighted):
         if array is not None:
             return cls.of(array, sample_weight, precision=precision)
         gathered = getattr(source, "moments", None)
-        weight = None if sample_weight is None else np.asarray(sample_weight)
+        weight = None if sample_weight is None else as_numbers(sample_weight, "sample_weight")
         if gathered is not None:
             found: Self = gathered(precision, weight)
             return found

@@ -158,7 +158,7 @@ def weights_of(source: Source, sample_weight: ArrayLike | None, *, some: bool = 
     rows = source.shape[0]
     if rows is None:
         raise ValueError("sample_weight needs a source that knows its number of rows.")
-    return as_weights(np.asarray(sample_weight), rows, some=some)
+    return as_weights(sample_weight, rows, some=some)
 
 
 def gone(features: int, dtype: np.dtype[Any]) -> Source:

@@ -20,6 +20,7 @@ from fastdr.validation import (
     AnyArray,
     FloatArray,
     as_matrix,
+    check_masks,
     check_square,
     raise_not_finite,
     read_only,
@@ -85,6 +86,7 @@ class Subspace:
 
     def __post_init__(self) -> None:
         """Check the basis and factor it."""
+        check_masks(self.basis, "basis")
         given = np.asarray(self.basis)
         if given.ndim == 1 and given.dtype != object:
             given = given[:, None]
@@ -276,7 +278,7 @@ class Subspace:
     def _points(self, X: ArrayLike) -> tuple[AnyArray, bool]:
         """Return points as rows, and whether a single one was given."""
         single = np.ndim(X) == 1 and not hasattr(X, "tocsr")
-        points = as_matrix(np.asarray(X)[None] if single else X)
+        points = as_matrix(np.asanyarray(X)[None] if single else X)
         if points.shape[1] != self.features:
             raise ValueError(f"X has {points.shape[1]} features, but the subspace lies in "
                              f"R^{self.features}; expected ({self.features},) or "

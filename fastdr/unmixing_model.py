@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import project, reconstruct
-from fastdr.validation import AnyArray, FloatArray, as_matrix
+from fastdr.validation import AnyArray, FloatArray, as_matrix, as_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class UnmixingModel(LinearlyMapped):
 
     def __post_init__(self) -> None:
         """Check that the parts agree; make them arrays, read-only."""
-        components = np.asarray(self.components)
+        components = as_numbers(self.components, "components")
         if components.ndim != 2 or components.dtype not in (np.float64, np.float32):
             raise ValueError(f"components has shape {components.shape} and dtype "
                              f"{components.dtype}; expected (k, d), float64 or float32.")
@@ -67,7 +67,7 @@ class UnmixingModel(LinearlyMapped):
             if value is None and name == "whitening":
                 continue
             dtype = np.float64 if name == "mean" else components.dtype
-            array = np.ascontiguousarray(value, dtype).view()
+            array = np.ascontiguousarray(as_numbers(value, name), dtype).view()
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}; expected {shape} beside "
                                  f"components of shape {components.shape}.")

@@ -40,8 +40,7 @@ def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None =
     if is_sparse(X) or hasattr(X, "todense"):
         raise TypeError(f"{name} is sparse ({type(X).__name__}); fastdr needs a dense array here. "
                         f"Pass {name}.toarray() if it fits in memory.")
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise ValueError(f"{name} has masked values; fill them or drop their rows first.")
+    check_masks(X, name)
     plain = isinstance(X, np.ndarray) and X.dtype != object
     array = np.asarray(X) if plain else _array_of(X, name)
     _check_dtype(array, name)
@@ -49,6 +48,13 @@ def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None =
         raise ValueError(_shape_message(array, name))
     _check_shape(array.shape, owner, min_rows)
     return array
+
+
+def check_masks(values: Any, name: str) -> None:
+    """Refuse masked values, also those in rows of a list, which NumPy would read."""
+    parts = values if isinstance(values, list | tuple) else (values,)
+    if any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts):
+        raise ValueError(f"{name} has masked values; fill them or drop their rows first.")
 
 
 def _check_shape(shape: tuple[int, ...], owner: str | None, min_rows: int = 1) -> None:
@@ -162,13 +168,19 @@ def check_features(X: Any, columns: int, features: int, names: Sequence[str] | N
                          f"{', '.join(map(str, given))} instead of {', '.join(names)}.")
 
 
-def as_vector(values: ArrayLike, size: int, name: str) -> FloatArray:
-    """Return `values` as a finite float64 vector of `size` entries."""
+def as_numbers(values: Any, name: str) -> AnyArray:
+    """Return what goes with rows, such as a mean, as an array of real numbers, none masked."""
+    check_masks(values, name)
     given = np.asarray(values)
     if given.dtype.kind not in "fiub":
         raise TypeError(f"{name} has dtype {given.dtype}; expected real numbers"
                         f"{' (complex values are refused)' if given.dtype.kind == 'c' else ''}.")
-    vector = np.ascontiguousarray(given, dtype=np.float64)
+    return given
+
+
+def as_vector(values: ArrayLike, size: int, name: str) -> FloatArray:
+    """Return `values` as a finite float64 vector of `size` entries."""
+    vector = np.ascontiguousarray(as_numbers(values, name), dtype=np.float64)
     if vector.shape != (size,):
         raise ValueError(f"{name} has shape {vector.shape}; expected ({size},).")
     if not np.isfinite(vector).all():
@@ -230,9 +242,8 @@ def as_weights(sample_weight: ArrayLike | None, rows: int, *, some: bool = True
     """Return row weights: finite, not negative, `some` not zero; None for equal weights."""
     if sample_weight is None:
         return None
-    if np.ndim(sample_weight) == 0:
-        sample_weight = np.full(rows, sample_weight, dtype=np.float64)
-    weights = as_vector(sample_weight, rows, "sample_weight")
+    given = as_numbers(sample_weight, "sample_weight")
+    weights = as_vector(given if given.ndim else np.full(rows, given), rows, "sample_weight")
     if (weights < 0).any():
         raise ValueError(f"sample_weight must not be negative; row {int(np.argmin(weights))} has "
                          f"{weights.min():g}.")
@@ -245,6 +256,7 @@ def as_labels(y: Any, rows: int | None) -> AnyArray:
     """Return class labels as a vector, one for each of `rows` if known, none missing."""
     if y is None:
         raise ValueError("y is None; labels of the rows are needed.")
+    check_masks(y, "y")
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise ValueError(f"y has shape {labels.shape}; expected one label a row, (n,).")
@@ -262,13 +274,13 @@ def as_labels(y: Any, rows: int | None) -> AnyArray:
     return labels
 
 
-def as_factors(components: ArrayLike, features: int, dtype: DTypeLike, name: str) -> AnyArray:
-    """Return a (k, `features`) matrix in `dtype`, contiguous by rows."""
-    matrix = np.ascontiguousarray(components, dtype=dtype)
-    if matrix.ndim != 2 or matrix.shape[1] != features:
-        raise ValueError(f"{name} has shape {matrix.shape}; expected (k, {features}).")
+def as_factors(components: ArrayLike, features: int | None = None) -> FloatArray:
+    """Return components, (k, `features`) if these are known, as finite float64, by rows."""
+    matrix = np.ascontiguousarray(as_numbers(components, "components"), dtype=np.float64)
+    if matrix.ndim != 2 or features not in (None, matrix.shape[1]):
+        raise ValueError(f"components has shape {matrix.shape}; expected (k, {features or 'd'}).")
     if not np.isfinite(matrix).all():
-        raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
+        raise ValueError("components contains NaN or infinity; all entries must be finite.")
     return matrix
 
 

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 
 import fastdr
+from fastdr.limits import spe_limit_of
 from fastdr.validation import (
     as_matrix,
     as_vector,
@@ -142,6 +143,90 @@ def test_factors_and_scales():
             function(X, np.full((1, 4), np.nan))
     with pytest.raises(ValueError, match="3 column.*2"):
         fastdr.reconstruct(np.ones((5, 3)), V)
+
+
+PARTS = [
+    (lambda V: fastdr.project(X, V), V, "components"),
+    (lambda V: fastdr.reconstruct(X[:, :2], V), V, "components"),
+    (lambda V: fastdr.reconstruction_error(X, V), V, "components"),
+    (lambda m: fastdr.project(X, V, m), np.ones(4), "mean"),
+    (lambda m: fastdr.reconstruct(X[:, :2], V, m), np.ones(4), "mean"),
+    (lambda m: fastdr.reconstruction_error(X, V, m), np.ones(4), "mean"),
+    (lambda m: fastdr.covariance(X, mean=m), np.ones(4), "mean"),
+    (lambda m: fastdr.moments(X).covariance(mean=m), np.ones(4), "mean"),
+    (lambda m: fastdr.PCA(2, mean=m).fit(X), np.ones(4), "mean"),
+    (lambda s: fastdr.project(X, V, scale=s), np.ones(4), "scale"),
+    (lambda s: fastdr.reconstruct(X[:, :2], V, scale=s), np.ones(4), "scale"),
+    (lambda s: fastdr.reconstruction_error(X, V, scale=s), np.ones(4), "scale"),
+    (lambda w: fastdr.moments(X, w), np.ones(30), "sample_weight"),
+    (lambda w: fastdr.covariance(X, sample_weight=w), np.ones(30), "sample_weight"),
+    (lambda w: fastdr.PCA(2).fit(X, sample_weight=w), np.ones(30), "sample_weight"),
+    (lambda w: fastdr.IncrementalPCA(2).partial_fit(X, sample_weight=w), np.ones(30),
+     "sample_weight"),
+    (lambda w: fastdr.Moments.of_source(fastdr.open_rows(X, block_rows=9), w), np.ones(30),
+     "sample_weight"),
+    (lambda V: fastdr.LinearModel(np.zeros(4), V, np.ones(2)), V, "components"),
+    (lambda m: fastdr.LinearModel(m, V, np.ones(2)), np.ones(4), "mean"),
+    (lambda s: fastdr.LinearModel(np.zeros(4), V, np.ones(2), scale=s), np.ones(4), "scale"),
+    (lambda V: fastdr.SingularModel(V, np.ones(2), np.ones(2)), V, "components"),
+    (lambda V: fastdr.UnmixingModel(np.zeros(4), V, np.eye(4, 2)), V, "components"),
+    (lambda V: fastdr.UnmixingModel(np.zeros(4), np.eye(2, 4), V.T), V, "mixing"),
+    (lambda V: fastdr.DiscriminantModel([0, 1], [0.5, 0.5], np.zeros(4), np.zeros((2, 4)), V,
+                                        [1, 1]), V, "directions"),
+    (lambda V: fastdr.NetworkModel.from_weights([V, V.T], [[0, 0], [0] * 4], ["identity"] * 2), V,
+     "weights"),
+    (lambda V: fastdr.certify(np.diag([4.0, 3, 2, 1]), V.T), V, "vectors"),
+    (lambda V: fastdr.eigsh(np.eye(4), 1, start=V.T), V, "start"),
+    (lambda w: fastdr.FastICA(2, w_init=w).fit(X), np.eye(2), "w_init"),
+    (lambda p: fastdr.LinearDiscriminantAnalysis(priors=p).fit(X, X[:, 0] > 0),
+     np.full(2, 0.5), "priors"),
+    (spe_limit_of, np.arange(4.0), "errors"),
+]
+
+
+@pytest.mark.parametrize(("call", "part", "name"), PARTS)
+@pytest.mark.filterwarnings("ignore:Sources 0, 1 are as near to normal")
+def test_what_goes_with_rows_is_refused_where_rows_are(call, part, name):
+    call(part)
+    mask = np.arange(part.size).reshape(part.shape) == 1
+    with pytest.raises(ValueError, match=f"{name} has masked values; fill them"):
+        call(np.ma.masked_array(part, mask))
+    with pytest.raises(TypeError, match=f"{name} has dtype complex128; expected real numbers"):
+        call(part + 1j)
+    with pytest.raises(TypeError, match=f"{name} has dtype <U.*; expected real numbers"):
+        call(part.astype(str))
+
+
+@pytest.mark.parametrize("call", [
+    fastdr.covariance, fastdr.PCA(2).fit, lambda rows: fastdr.project(np.eye(4), rows),
+    lambda rows: fastdr.project(rows, V)])
+def test_masks_in_lists_of_rows_are_seen(call):
+    rows = list(np.ma.masked_array(X[:4], mask=np.eye(4)))
+    with pytest.raises(ValueError, match="(X|components) has masked values"):
+        call(rows)
+
+
+def test_masked_labels_and_points_are_refused():
+    with pytest.raises(ValueError, match="y has masked values"):
+        fastdr.ClassMoments.of(X, np.ma.masked_array(np.arange(30) % 2, np.arange(30) == 3))
+    point = np.ma.masked_array(np.ones(4), [0, 0, 1, 0])
+    with pytest.raises(ValueError, match="X has masked values"):
+        fastdr.Subspace(V.T).project(point)
+    with pytest.raises(ValueError, match="basis has masked values"):
+        fastdr.Subspace([point])
+
+
+@pytest.mark.parametrize("weight", ["2", 2j, [None] * 30])
+def test_weights_that_are_no_numbers(weight):
+    with pytest.raises(TypeError, match="sample_weight has dtype .*; expected real numbers"):
+        fastdr.moments(X, weight)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_components_that_are_not_finite_are_refused(bad):
+    for call in (fastdr.project, fastdr.reconstruction_error, fastdr.reconstruct):
+        with pytest.raises(ValueError, match="components contains NaN or infinity"):
+            call([[1.0, 0.0]], [[bad, 1.0], [0.0, 1.0]])
 
 
 @pytest.mark.parametrize(("make", "words"), [
