@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -14,6 +13,7 @@ import numpy as np
 
 from fastdr.files import open_source
 from fastdr.models import LinearModel
+from fastdr.outputs import output_path, replacing
 from fastdr.persistence import load
 from fastdr.sources import Source
 from fastdr.validation import AnyArray
@@ -64,10 +64,9 @@ def plot(model: Model, data: Data = None, *, out: Out, kind: KindOf = Kind.scree
          labels: Labels = None, axes: AxesPair = "1,2", shape: Shape = None, images: Images = 10,
          member: Member = None) -> None:
     """Draw a fitted model, or rows as it sees them."""
+    output_path(out)
     if out.suffix.lower() not in FORMATS:
         raise ValueError(f"{out}: unknown kind of picture; use {', '.join(FORMATS)}.")
-    if not out.resolve().parent.is_dir():
-        raise FileNotFoundError(f"{out}: no such directory: {out.resolve().parent}.")
     fitted = load(model)
     if kind in OF_MODELS:
         figure = _of_model(fitted, kind, k)
@@ -168,12 +167,8 @@ def _write(figure: Any, path: Path) -> None:
     """Write a picture beside `path` and rename it: an error leaves the old file as it was."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:].lower())
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as part:
         part.write_bytes(drawn.getvalue())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def check_columns(model: Any, source: Source, path: Path) -> None:

@@ -8,13 +8,11 @@ processes share the memory.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from safetensors.numpy import save as to_bytes
 from fastdr.kinds import KINDS, Model
 from fastdr.lsi_model import LSIModel
 from fastdr.models import LinearModel
+from fastdr.outputs import replacing
 from fastdr.singular_model import SingularModel
 from fastdr.statistics import Moments
 from fastdr.validation import AnyArray
@@ -42,16 +41,19 @@ def save(model: Model, path: str | PathLike[str],
     model : LinearModel, DiscriminantModel, UnmixingModel, NetworkModel, SingularModel,
         LSIModel or Moments
     path : str or path
-        By convention with suffix ``.fdr``; the file is an ordinary safetensors file.
+        By convention with suffix ``.fdr``; the file is an ordinary safetensors file. Symbolic
+        links are followed, and a file that is replaced keeps its mode.
     report : mapping of plain values, optional
         What to keep beside Moments, which have no report of their own.
 
     Raises
     ------
     OSError
-        If the folder cannot be written.
+        If the folder does not exist or cannot be written.
     TypeError
         If the labels of classes are objects other than strings, numbers and bool.
+    ValueError
+        If there is something at `path` that is not a regular file.
 
     Examples
     --------
@@ -73,7 +75,8 @@ def save(model: Model, path: str | PathLike[str],
         **kind.entries(model),
     }
     text = json.dumps(header, default=_plain)
-    _write(Path(path), kind.arrays(model), {"fastdr": text})
+    with replacing(path) as part:
+        part.write_bytes(to_bytes(dict(kind.arrays(model)), {"fastdr": text}))
 
 
 def load(path: str | PathLike[str]) -> Model:
@@ -210,19 +213,6 @@ def _mapped(path: Path) -> dict[str, AnyArray]:
         values = data[first:last].view(np.ndarray).view(DTYPES[entry["dtype"]])
         arrays[name] = np.require(values.reshape(entry["shape"]), requirements="A")
     return arrays
-
-
-def _write(path: Path, arrays: Mapping[str, AnyArray], metadata: dict[str, str]) -> None:
-    """Write beside `path`, flush to disk and rename."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.part")
-    try:
-        with open(beside, "xb") as file:
-            file.write(to_bytes(dict(arrays), metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _version() -> str:

@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import os
-import secrets
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fastdr.files import file_suffix
+from fastdr.outputs import replacing
 from fastdr.tables import import_pyarrow
 from fastdr.validation import AnyArray
 
@@ -68,7 +68,7 @@ class _NpySink(Sink):
     file: io.BufferedWriter | None = None
 
     def open(self) -> None:
-        self.file = open(self.part, "xb")
+        self.file = open(self.part, "wb")
         self._write_header()
 
     def _write_header(self) -> None:
@@ -99,14 +99,8 @@ class _NpzSink(_NpySink):
 
     def finish(self) -> None:
         super().finish()
-        archive = self.part.with_name(f"{self.part.name}z")
-        try:
-            with zipfile.ZipFile(archive, "x", zipfile.ZIP_STORED) as file:
-                file.write(self.part, "X.npy")
-            os.replace(archive, self.part)
-        except BaseException:
-            archive.unlink(missing_ok=True)
-            raise
+        with replacing(self.part) as archive, zipfile.ZipFile(archive, "w") as file:
+            file.write(self.part, "X.npy")
 
 
 class _CsvSink(Sink):
@@ -121,7 +115,7 @@ class _CsvSink(Sink):
             self.writer.writerow(self.columns)
 
     def _open_text(self) -> io.TextIOWrapper:
-        return open(self.part, "x", encoding="utf-8", newline="")
+        return open(self.part, "w", encoding="utf-8", newline="")
 
     def append(self, block: AnyArray) -> None:
         if block.dtype == np.float32:
@@ -143,7 +137,7 @@ class _CsvGzSink(_CsvSink):
     raw: io.BufferedWriter | None = None
 
     def _open_text(self) -> io.TextIOWrapper:
-        self.raw = open(self.part, "xb")
+        self.raw = open(self.part, "wb")
         packed = gzip.GzipFile("", "wb", 6, self.raw, mtime=0)
         return io.TextIOWrapper(packed, encoding="utf-8", newline="")
 
@@ -203,15 +197,19 @@ def open_sink(path: str | os.PathLike[str], columns: Sequence[str] | None = None
     ------
     FileNotFoundError
         If the directory does not exist.
+    PermissionError
+        If it cannot be written.
     ModuleNotFoundError
         For Parquet without pyarrow.
     ValueError
-        If the suffix is unknown, nothing was written or the blocks differ in width.
+        If the suffix is unknown, there is something at `path` that is not a regular file, nothing
+        was written or the blocks differ in width.
 
     Notes
     -----
     The rows go to a hidden file in the same directory, which replaces `path` at the end and is
-    removed after an error or Ctrl-C; a file that was there before stays whole until then.
+    removed after an error or Ctrl-C; a file that was there before stays whole until then, and the
+    new one has its mode. Symbolic links are followed.
 
     Examples
     --------
@@ -226,21 +224,14 @@ def open_sink(path: str | os.PathLike[str], columns: Sequence[str] | None = None
     suffix = file_suffix(Path(path))
     if suffix == ".parquet":
         import_pyarrow(Path(path))
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{path}: no such directory: {target.parent}.")
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    sink = _SINKS[suffix](part, columns)
-    try:
-        yield sink
-        if not sink.rows:
-            raise ValueError(f"{path}: no rows were written.")
-        sink.finish()
-        with open(part, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
-        with suppress(OSError):  # flushing to a full disk fails again
-            sink.close()
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(path) as part:
+        sink = _SINKS[suffix](part, columns)
+        try:
+            yield sink
+            if not sink.rows:
+                raise ValueError(f"{path}: no rows were written.")
+            sink.finish()
+        except BaseException:
+            with suppress(OSError):  # flushing to a full disk fails again
+                sink.close()
+            raise

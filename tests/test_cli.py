@@ -1,6 +1,7 @@
 """The command: what it writes and prints, its exit codes, and what an interruption leaves."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -159,6 +160,20 @@ def test_faults_are_one_line_and_exit_code_1(X):
     bad("m.fdr", "info", "m.fdr")
     bad("m.fdr", "transform", "m.fdr", "rows.npy", "-o", "z.npy")
     bad("no such", "fit", "rows.npy", "-o", "none/m.fdr")
+
+
+@pytest.mark.parametrize("command", [["fit"], ["transform", "none.fdr"],
+                                     ["reconstruct", "none.fdr"], ["plot", "none.fdr"]])
+@pytest.mark.parametrize(("output", "words"), [
+    (".", "is a directory"), ("folder.png", "is a directory"), ("none/z.png", "no such directory"),
+    ("pipe.png", "is a device, a pipe")])
+def test_outputs_are_judged_before_anything_is_read(command, output, words):
+    Path("folder.png").mkdir()
+    if output == "pipe.png":
+        if not hasattr(os, "mkfifo"):
+            pytest.skip("Windows has no pipes in folders")
+        os.mkfifo(output)
+    bad(f"error: {output}: {words}", *command, "none.npy", "-o", output)
 
 
 def test_columns_must_be_those_of_the_fit(X):

@@ -60,6 +60,17 @@ def test_formats(folder, tmp_path, suffix, start):
     assert path.read_bytes().startswith(start)
 
 
+def test_pictures_follow_links_and_keep_the_mode(folder, tmp_path):
+    link, target = tmp_path / "link.png", tmp_path / "real.png"
+    target.touch(0o600)
+    before = target.stat().st_mode
+    link.symlink_to(target)
+    assert run(folder, "pca.fdr", "--out", str(link)).exit_code == 0
+    assert link.is_symlink()
+    assert image.imread(target).size
+    assert target.stat().st_mode == before
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     ("pca.fdr --kind scores", "kind scores needs rows; give DATA"),
     ("pca.fdr rows.npy --kind reconstructions", "needs --shape, like 8x8"),

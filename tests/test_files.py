@@ -323,6 +323,51 @@ def test_sinks_follow_links_and_the_umask(tmp_path):
     assert link.stat().st_mode == plain.stat().st_mode
 
 
+@pytest.fixture(params=["folder", "pipe", "loop"])
+def irregular(request, tmp_path):
+    """Something that is not a regular file, and the words that refuse to write there."""
+    path = tmp_path / "out.npy"
+    if request.param == "folder":
+        path.mkdir()
+        return path, "is a directory; name a file"
+    if request.param == "loop":
+        path.symlink_to(path)
+    elif hasattr(os, "mkfifo"):
+        os.mkfifo(path)
+    else:
+        pytest.skip("Windows has no pipes in folders")
+    return path, "is a device, a pipe or a link to itself"
+
+
+def test_sinks_refuse_what_is_not_a_file(tmp_path, irregular):
+    path, words = irregular
+    kind = path.lstat().st_mode
+    fails_to_open = pytest.raises(ValueError, match=f"out.npy: {words}")
+    with fails_to_open, open_sink(path):
+        raise AssertionError("opened")
+    assert path.lstat().st_mode == kind
+    assert os.listdir(tmp_path) == ["out.npy"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_sinks_keep_the_mode_of_what_they_replace(tmp_path, suffix):
+    path = write(tmp_path / f"x{suffix}", rows())
+    path.chmod(0o400)
+    before = path.stat().st_mode
+    with open_sink(path) as sink:
+        sink.write(np.ones((3, 2)))
+        part = next(entry for entry in tmp_path.iterdir() if entry != path)
+        assert part.stat().st_mode & 0o077 == 0 or os.name == "nt"
+    assert path.stat().st_mode == before
+    np.testing.assert_array_equal(read(path), np.ones((3, 2)))
+
+
+def test_sinks_refuse_folders_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(PermissionError, match=r"x\.npy: no permission to write to"):
+        open_sink(tmp_path / "x.npy").__enter__()
+
+
 def sparse(path, count, features):
     """Make an .npy file of zeros that takes no room on disk."""
     np.lib.format.open_memmap(path, "w+", "f8", (count, features)).flush()

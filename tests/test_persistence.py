@@ -104,6 +104,36 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
         model_of().save(tmp_path / "nowhere" / "m.fdr")
 
 
+def test_save_follows_links_and_keeps_the_mode(tmp_path):
+    (tmp_path / "real").mkdir()
+    link, target = tmp_path / "m.fdr", tmp_path / "real" / "t.fdr"
+    link.symlink_to(target)
+    model_of().save(link)
+    target.chmod(0o600)
+    before = target.stat().st_mode
+    model_of(count=99).save(link)
+    assert link.is_symlink()
+    assert fastdr.load(target).count == 99
+    assert target.stat().st_mode == before
+    assert os.listdir(tmp_path / "real") == ["t.fdr"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes in folders")
+def test_save_leaves_pipes_alone(tmp_path):
+    os.mkfifo(tmp_path / "m.fdr")
+    with pytest.raises(ValueError, match=r"m\.fdr: is a device, a pipe"):
+        model_of().save(tmp_path / "m.fdr")
+    assert (tmp_path / "m.fdr").is_fifo()
+
+
+def test_save_names_what_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^\.: is a directory; name a file"):
+        model_of().save(".")
+    with pytest.raises(FileNotFoundError, match=r"^nodir/m\.fdr: no such directory: "):
+        model_of().save("nodir/m.fdr")
+
+
 def test_missing_and_foreign_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"):
         fastdr.load(tmp_path / "absent.fdr")
