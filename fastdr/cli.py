@@ -26,7 +26,7 @@ from fastdr.cli_rows import WAIT, opened, rows_at, scores_of
 from fastdr.cli_text import Weighting, fit_text, print_certificate, search
 from fastdr.dimension import RULES
 from fastdr.models import LinearModel
-from fastdr.outputs import output_path
+from fastdr.outputs import check_output
 from fastdr.persistence import load_axes, load_values
 from fastdr.progress import with_progress
 from fastdr.sinks import open_sink
@@ -120,7 +120,7 @@ def fit(source: Rows,
 
     set_num_threads(threads)
     kept = _parse_components(components)
-    output_path(output)
+    check_output(output, source)
     checkpoint = checkpoint if dask is None else -1.0  # workers that die are replaced
     if text:
         if dask is not None:
@@ -193,7 +193,7 @@ def transform(model: Model, source: Rows, output: Output, missing: Missing = Fal
               dask: Dask = None, dask_timeout: DaskTimeout = WAIT) -> None:
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
-    output_path(output)
+    check_output(output, model, source)
     fitted, done = load_axes(model), 0
     with rows_at(source, member, columns, memory, dask, dask_timeout, missing) as rows:
         check_columns(fitted, rows, source)
@@ -215,7 +215,7 @@ def reconstruct(model: Model, source: Rows, output: Output,
                 as_json: AsJson = False) -> None:
     """Write the rows of INPUT as the model sees them, and how much of them was lost."""
     set_num_threads(threads)
-    output_path(output)
+    check_output(output, model, source)
     fitted, rows = load_axes(model), opened(source, member, columns, memory)
     if not scores:
         check_columns(fitted, rows, source)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastdr.files import open_source
 from fastdr.models import LinearModel
-from fastdr.outputs import output_path, replacing
+from fastdr.outputs import check_output, replacing
 from fastdr.persistence import load
 from fastdr.sources import Source
 from fastdr.validation import AnyArray
@@ -64,7 +64,7 @@ def plot(model: Model, data: Data = None, *, out: Out, kind: KindOf = Kind.scree
          labels: Labels = None, axes: AxesPair = "1,2", shape: Shape = None, images: Images = 10,
          member: Member = None) -> None:
     """Draw a fitted model, or rows as it sees them."""
-    output_path(out)
+    check_output(out, model, data, labels)
     if out.suffix.lower() not in FORMATS:
         raise ValueError(f"{out}: unknown kind of picture; use {', '.join(FORMATS)}.")
     fitted = load(model)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 
+from fastdr.tables import TABLE_SUFFIXES
+
 
 def output_path(path: str | os.PathLike[str]) -> Path:
     """Return the file that `path` stands for, behind symbolic links, if it can be written.
@@ -42,6 +44,18 @@ def output_path(path: str | os.PathLike[str]) -> Path:
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise PermissionError(f"{path}: no permission to write to {target.parent}.")
     return target
+
+
+def check_output(path: Path, *inputs: Path | None) -> None:
+    """Raise as `output_path`, and ValueError if `path` is one of the `inputs` or a file of one."""
+    target = output_path(path)
+    if not target.exists():
+        return
+    for given in filter(None, inputs):
+        parts = [entry for entry in given.glob("*") if entry.suffix in (".npy", *TABLE_SUFFIXES)]
+        if any(file.exists() and file.samefile(target) for file in (given, *parts)):
+            raise ValueError(f"{path}: is read as {given} and would be replaced; write to another "
+                             "file.")
 
 
 @contextmanager

@@ -176,6 +176,33 @@ def test_outputs_are_judged_before_anything_is_read(command, output, words):
     bad(f"error: {output}: {words}", *command, "none.npy", "-o", output)
 
 
+@pytest.mark.parametrize(("command", "output"), [
+    ("fit rows.npy", "rows.npy"), ("fit link.npy", "rows.npy"), ("fit rows.npy", "link.npy"),
+    ("fit folder", "folder/part.npy"), ("fit words.txt --text", "words.txt"),
+    ("transform m.npy rows.npy", "m.npy"), ("transform m.npy rows.npy", "rows.npy"),
+    ("reconstruct m.npy rows.npy", "rows.npy"), ("reconstruct m.npy rows.npy", "m.npy"),
+    ("plot m.npy rows.npy", "rows.npy"), ("plot m.npy", "m.npy"),
+    ("plot m.npy rows.npy --labels words.txt", "words.txt")])
+def test_what_is_read_is_not_written_over(X, command, output):
+    write("rows.npy", X)
+    fastdr.PCA(2).fit(X).model_.save("m.npy")
+    Path("words.txt").write_text("one text")
+    Path("link.npy").symlink_to("rows.npy")
+    Path("folder").mkdir()
+    write("folder/part.npy", X)
+    before = Path(output).read_bytes()
+    bad("and would be replaced; write to another file", *command.split(), "-o", output)
+    assert Path(output).read_bytes() == before
+
+
+def test_outputs_beside_what_is_read(X):
+    Path("folder").mkdir()
+    write("folder/part.npy", X)
+    for _ in range(2):
+        ok("fit", "folder", "-o", "folder/m.fdr")
+        ok("transform", "folder/m.fdr", "folder", "-o", "folder/z.csv")
+
+
 def test_columns_must_be_those_of_the_fit(X):
     write("rows.csv", X, NAMES)
     ok("fit", "rows.csv", "-k", 2, "-o", "m.fdr")
