@@ -77,6 +77,9 @@ if typer is not None:
                                                   "INPUT.")]
     Columns = Annotated[str | None, typer.Option(
         metavar="NAME,NAME", help="Columns of a table to read, in this order.")]
+    Header = Annotated[bool | None, typer.Option(
+        "--header/--no-header", help="Whether the first line of a CSV INPUT has names; default: as "
+        "can be told from it.")]
     Memory = Annotated[str | None, typer.Option(
         metavar="SIZE", help="Memory to use at most, like 500MB, beside the program itself.")]
     Components = Annotated[str | None, typer.Option(
@@ -108,7 +111,8 @@ def fit(source: Rows,
         weighting: Annotated[Weighting, typer.Option(help="Of words, with --text.")]
         = Weighting.tfidf,
         missing: Missing = False,
-        member: Member = None, columns: Columns = None, memory: Memory = None,
+        member: Member = None, columns: Columns = None, header: Header = None,
+        memory: Memory = None,
         checkpoint: Annotated[float, typer.Option(
             metavar="SECONDS", help="Save the state of a long fit beside OUTPUT so often; the "
             "same command goes on from there if it was stopped. Negative: never.")] = 30.0,
@@ -127,7 +131,7 @@ def fit(source: Rows,
             raise typer.BadParameter("cannot be given with --text.", param_hint="--dask")
         fit_text(source, output, kept, weighting, as_json)
         return
-    with rows_at(source, member, columns, memory, dask, dask_timeout, missing) as rows:
+    with rows_at(source, member, columns, memory, header, dask, dask_timeout, missing) as rows:
         start = time.perf_counter()
         estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,
                         svd_solver=solver.value, progress=_show(progress), max_memory=memory,
@@ -137,8 +141,8 @@ def fit(source: Rows,
                   and estimator._way(rows).on == "covariance")
         saved = CheckpointedSource(
             rows, output.with_name(f"{output.name}.checkpoint"),
-            origin_of(source, member=member, columns=columns, memory=memory), checkpoint,
-            _show(progress))
+            origin_of(source, member=member, columns=columns, memory=memory, header=header),
+            checkpoint, _show(progress))
         with faults_at_rows(source, rows), _resumable(saved):
             model = estimator.fit(saved if summed else rows).model_
     seconds = time.perf_counter() - start
@@ -168,13 +172,13 @@ def fit(source: Rows,
 
 def plan(source: Rows, components: Components = None,
          solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
-         member: Member = None, columns: Columns = None, memory: Memory = None,
-         threads: Threads = None, as_json: AsJson = False) -> None:
+         member: Member = None, columns: Columns = None, header: Header = None,
+         memory: Memory = None, threads: Threads = None, as_json: AsJson = False) -> None:
     """Tell how `fit` would go about INPUT, and what it would cost; nothing is computed."""
     from fastdr.pca import PCA
 
     set_num_threads(threads)
-    rows = opened(source, member, columns, None)
+    rows = opened(source, member, columns, None, header)
     way = PCA(_parse_components(components), svd_solver=solver.value, max_memory=memory).plan(rows)
     if as_json:
         values = asdict(way)
@@ -188,14 +192,14 @@ def plan(source: Rows, components: Components = None,
 
 
 def transform(model: Model, source: Rows, output: Output, missing: Missing = False,
-              member: Member = None, columns: Columns = None, memory: Memory = None,
-              threads: Threads = None, progress: Progress = None, as_json: AsJson = False,
-              dask: Dask = None, dask_timeout: DaskTimeout = WAIT) -> None:
+              member: Member = None, columns: Columns = None, header: Header = None,
+              memory: Memory = None, threads: Threads = None, progress: Progress = None,
+              as_json: AsJson = False, dask: Dask = None, dask_timeout: DaskTimeout = WAIT) -> None:
     """Write the scores of the rows of INPUT: their coordinates on the components."""
     set_num_threads(threads)
     check_output(output, model, source)
     fitted, done = load_axes(model), 0
-    with rows_at(source, member, columns, memory, dask, dask_timeout, missing) as rows:
+    with rows_at(source, member, columns, memory, header, dask, dask_timeout, missing) as rows:
         check_columns(fitted, rows, source)
         names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
         if fitted.whiten == "zca":
@@ -210,13 +214,13 @@ def transform(model: Model, source: Rows, output: Output, missing: Missing = Fal
 def reconstruct(model: Model, source: Rows, output: Output,
                 scores: Annotated[bool, typer.Option(
                     "--scores", help="INPUT has scores that `transform` wrote.")] = False,
-                member: Member = None, columns: Columns = None, memory: Memory = None,
-                threads: Threads = None, progress: Progress = None,
+                member: Member = None, columns: Columns = None, header: Header = None,
+                memory: Memory = None, threads: Threads = None, progress: Progress = None,
                 as_json: AsJson = False) -> None:
     """Write the rows of INPUT as the model sees them, and how much of them was lost."""
     set_num_threads(threads)
     check_output(output, model, source)
-    fitted, rows = load_axes(model), opened(source, member, columns, memory)
+    fitted, rows = load_axes(model), opened(source, member, columns, memory, header)
     if not scores:
         check_columns(fitted, rows, source)
     done, loss = 0, 0.0

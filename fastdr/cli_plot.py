@@ -58,11 +58,14 @@ if typer is not None:
         metavar="HEIGHTxWIDTH", help="Of an image (reconstructions).")]
     Images = Annotated[int, typer.Option(min=1, help="Rows to draw (reconstructions).")]
     Member = Annotated[str | None, typer.Option(help="Array to read from an .npz DATA.")]
+    Header = Annotated[bool | None, typer.Option(
+        "--header/--no-header", help="Whether the first line of CSV DATA has names; default: as "
+        "can be told from it.")]
 
 
 def plot(model: Model, data: Data = None, *, out: Out, kind: KindOf = Kind.scree, k: Count = None,
          labels: Labels = None, axes: AxesPair = "1,2", shape: Shape = None, images: Images = 10,
-         member: Member = None) -> None:
+         member: Member = None, header: Header = None) -> None:
     """Draw a fitted model, or rows as it sees them."""
     check_output(out, model, data, labels)
     if out.suffix.lower() not in FORMATS:
@@ -73,7 +76,7 @@ def plot(model: Model, data: Data = None, *, out: Out, kind: KindOf = Kind.scree
     elif data is None:
         raise ValueError(f"a picture of kind {kind} needs rows; give DATA after MODEL.")
     else:
-        rows = open_source(data, member=member)
+        rows = open_source(data, member=member, header=header)
         check_columns(fitted, rows, data)
         named = None if labels is None else _read_labels(labels)
         with faults_at_rows(data, rows):

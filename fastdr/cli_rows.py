@@ -23,27 +23,29 @@ AHEAD = 2  # results for each thread of the workers that may wait to be written
 
 
 def opened(path: Path, member: str | None, columns: str | None, memory: str | None,
-           missing: bool = False) -> Source:
+           header: bool | None, missing: bool = False) -> Source:
     """Open INPUT with blocks that take a fourth of `memory` at most."""
     within = None if memory is None else max(1, as_bytes(memory) // 4)
-    return open_rows(path, member=member, columns=_names(columns), memory=within, missing=missing)
+    return open_rows(path, member=member, columns=_names(columns), memory=within, missing=missing,
+                     header=header)
 
 
 @contextmanager
 def rows_at(path: Path, member: str | None, columns: str | None, memory: str | None,
-            scheduler: str | None, seconds: float, missing: bool) -> Iterator[Source]:
+            header: bool | None, scheduler: str | None, seconds: float, missing: bool
+            ) -> Iterator[Source]:
     """Open INPUT here, or in a session with the Dask cluster at `scheduler`.
 
     Raises ConnectionError if no scheduler answers within `seconds`, or it has no worker by then.
     """
     if scheduler is None:
-        yield opened(path, member, columns, memory, missing)
+        yield opened(path, member, columns, memory, header, missing)
         return
     if missing:
         raise ValueError("--missing reads all rows here, many times; it cannot be given with "
                          "--dask.")
     with _cluster(scheduler, seconds):
-        yield dask_rows(path, member=member, columns=_names(columns))
+        yield dask_rows(path, member=member, columns=_names(columns), header=header)
 
 
 def scores_of(rows: Source, model: LinearModel, bar: bool, missing: bool) -> Iterator[AnyArray]:

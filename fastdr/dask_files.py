@@ -20,8 +20,8 @@ Name = tuple[str, str | None, Sequence[str] | None, str]
 PARTS = 16  # that even a small file is cut into, if they are a quarter of a block at least
 
 
-def dask_rows(path: Path, *, member: str | None = None, columns: Sequence[str] | None = None
-              ) -> DaskSource:
+def dask_rows(path: Path, *, member: str | None = None, columns: Sequence[str] | None = None,
+              header: bool | None = None) -> DaskSource:
     """Return the rows of a file or folder, to be read a part at a time by Dask's workers.
 
     The file is opened here for its shape, and by every worker under the same absolute path. Parts
@@ -34,7 +34,7 @@ def dask_rows(path: Path, *, member: str | None = None, columns: Sequence[str] |
         As `open_source`, and if rows can only be reached by reading all before them: CSV and
         ``.npz``.
     """
-    source: Any = open_source(path, member=member, columns=columns)
+    source: Any = open_source(path, member=member, columns=columns, header=header)
     size, features = source.shape
     if getattr(source, "between", None) is None:
         raise ValueError(f"{path}: cannot be cut into parts for workers, for a row is found by "

@@ -43,7 +43,7 @@ _CSV_BYTES = 1 << 22
 
 def open_source(path: str | os.PathLike[str], *, member: str | None = None,
                 block_rows: int | None = None, columns: Sequence[str] | None = None,
-                missing: bool = False) -> Source:
+                missing: bool = False, header: bool | None = None) -> Source:
     r"""Open a file or folder of numbers as a source of row blocks; the whole is never in memory.
 
     Parameters
@@ -51,10 +51,10 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     path : str or path
         ``.npy`` (memory-mapped), ``.npz`` (one member, decompressed as it is read, or a sparse
         matrix of `scipy.sparse.save_npz`, read whole), ``.csv`` or
-        ``.csv.gz`` (cells separated by commas; a first line without numbers names the
-        columns), ``.parquet``, ``.arrow`` or ``.feather`` (numeric columns; needs pyarrow),
-        ``.h5`` or ``.hdf5`` (needs h5py), a Zarr folder (needs zarr), or a folder of ``.npy``,
-        ``.parquet`` or ``.arrow`` files, which are read in the order of their names.
+        ``.csv.gz`` (cells separated by commas), ``.parquet``, ``.arrow`` or ``.feather`` (numeric
+        columns; needs pyarrow), ``.h5`` or ``.hdf5`` (needs h5py), a Zarr folder (needs zarr), or
+        a folder of ``.npy``, ``.parquet`` or ``.arrow`` files, which are read in the order of
+        their names.
     member : str, optional
         Which array of an ``.npz``, HDF5 or Zarr file; needed only if it holds several
         two-dimensional ones.
@@ -65,6 +65,10 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     missing : bool, default False
         Read blank cells of CSV files, "nan" there, and null cells of tables as NaN; they are errors
         otherwise.
+    header : bool, optional
+        Whether the first line of a CSV file names the columns. By default it does if it has no
+        number, or if it is 0, 1, ..., as pandas writes it, above something else than whole numbers;
+        above those it may be either, which is an error. Other numbers, and a single 0, are a row.
 
     Returns
     -------
@@ -100,6 +104,9 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     if block_rows is not None and block_rows < 1:
         raise ValueError(f"block_rows must be a positive integer, got {block_rows}.")
     if path.is_dir():
+        if header is not None:
+            raise ValueError(f"{path}: header={header} was given, but no .csv files are read from "
+                             "folders.")
         return _folder_source(path, member, block_rows, columns, missing)
     suffix = file_suffix(path, READABLE)
     if not path.exists():
@@ -109,6 +116,9 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     if member is not None and suffix not in (".npz", *HDF5_SUFFIXES):
         raise ValueError(f"{path}: member={member!r} was given, but only .npz, HDF5 and Zarr "
                          "files have members.")
+    if header is not None and "csv" not in suffix:
+        raise ValueError(f"{path}: header={header} was given, but only .csv and .csv.gz files have "
+                         "header lines.")
     if suffix in TABLE_SUFFIXES:
         return _TABLES[suffix]([path], block_rows, columns, missing)
     if columns is not None and "csv" not in suffix:
@@ -119,7 +129,7 @@ def open_source(path: str | os.PathLike[str], *, member: str | None = None,
     if suffix == ".npz":
         return _npz_source(path, member, block_rows)
     source = (npy_source(path, block_rows) if suffix == ".npy"
-              else _csv_source(path, block_rows, missing))
+              else _csv_source(path, block_rows, missing, header))
     return source if columns is None else _with_columns(path, source, columns)
 
 
@@ -231,13 +241,13 @@ def _zip_errors(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: not an .npz file, truncated or damaged ({error}).") from None
 
 
-def _csv_source(path: Path, rows: int | None, missing: bool) -> Source:
+def _csv_source(path: Path, rows: int | None, missing: bool, header: bool | None) -> Source:
     with _text_errors(path), _open_text(path) as (file, _):
-        first = file.readline()
+        first, second = file.readline(), file.readline()
         cells = _cells(first)
-        named = not any(_is_number(cell) for cell in cells) and any(cells)
+        named = _has_names(path, cells, _cells(second)) if header is None else header
         columns = _column_names(path, cells) if named else None
-        if not (file.readline() if named else first).strip():
+        if not (second if named else first).strip():
             raise ValueError(f"{path}: line {1 + named} is blank; expected rows of numbers"
                              f"{' below the header line' if named else ''}.")
 
@@ -253,6 +263,19 @@ def _csv_source(path: Path, rows: int | None, missing: bool) -> Source:
                 yield block
 
     return BlockSource(blocks, len(cells), columns=columns, place=lambda: (reached, size))
+
+
+def _has_names(path: Path, cells: list[str], below: list[str]) -> bool:
+    """Whether the first line of a CSV file names the columns, as can be told from the second."""
+    if not any(_is_number(cell) for cell in cells):
+        return any(cells)
+    counted = cells[not cells[0]:]  # above the index of a pandas frame there is no name
+    if len(cells) < 2 or counted != [str(index) for index in range(len(counted))] or not any(below):
+        return False
+    if all(cell.lstrip("+-").isdecimal() for cell in below):
+        raise ValueError(f"{path}: line 1, {','.join(cells)[:40]}, may be names or a row, as whole "
+                         "numbers follow; say which: header=True or False (--header, --no-header).")
+    return True
 
 
 def _csv_blocks(path: Path, file: IO[str], features: int, columns: list[str] | None,
@@ -306,8 +329,9 @@ def _explain(path: Path, lines: list[str], line: int, features: int, columns: li
                 raise ValueError(f"{where} blank; remove or impute such cells first, or let them "
                                  "be missing (missing=True, --missing).")
             if not _is_number(cell):
+                hint = "; header=True or --header if it has names" if line == 1 else ""
                 raise ValueError(f"{where} {cell[:40]!r}, not a number (cells are separated by "
-                                 f"commas).")
+                                 f"commas{hint}).")
             if np.isinf(float(cell)) or not (missing or np.isfinite(float(cell))):
                 raise ValueError(f"{where} {cell}; remove or impute such cells first.")
         if len(cells) != features:

@@ -24,7 +24,8 @@ HELD = 4  # blocks in memory at a time: being read, waiting, in use, being conve
 
 def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | None = None,
               block_rows: int | None = None, memory: int | str | None = None,
-              prefetch: bool | None = None, missing: bool = False) -> Source:
+              prefetch: bool | None = None, missing: bool = False, header: bool | None = None
+              ) -> Source:
     """Open rows of any origin as a source, which every ``fit`` takes.
 
     Parameters
@@ -48,6 +49,11 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
     missing : bool, default False
         Read blank cells of CSV files and null cells of tables as NaN, which PCA(missing="em")
         takes for missing ones; they are errors otherwise.
+    header : bool, optional
+        Whether the first line of a CSV file names the columns. By default it does if it has no
+        number, or if it is 0, 1, ..., as pandas writes it, above something else than whole numbers;
+        above those it may be either, which is an error. Other numbers, such as years, and a single
+        0 are a row.
 
     Returns
     -------
@@ -80,7 +86,7 @@ def open_rows(X: Any, *, columns: Sequence[str] | None = None, member: str | Non
     """
     if block_rows is not None and not whole(block_rows, 1):
         raise ValueError(f"block_rows must be a positive integer, got {block_rows!r}.")
-    opened = _opener(X, columns, member, missing)
+    opened = _opener(X, columns, member, missing, header)
     if memory is not None and block_rows is None:
         source = _within(opened, as_bytes(memory))
     else:
@@ -135,15 +141,17 @@ def _kind(X: Any) -> str:
     return "batches" if hasattr(X, "__next__") else "array"
 
 
-def _opener(X: Any, columns: Sequence[str] | None, member: str | None, missing: bool
-            ) -> Callable[[int | None], Source]:
+def _opener(X: Any, columns: Sequence[str] | None, member: str | None, missing: bool,
+            header: bool | None) -> Callable[[int | None], Source]:
     """Return what opens `X` with a number of rows a block."""
     if isinstance(X, str | os.PathLike):
         return lambda rows: open_source(X, member=member, block_rows=rows, columns=columns,
-                                        missing=missing)
+                                        missing=missing, header=header)
     kind = _kind(X)
     if member is not None:
         raise ValueError(f"member={member!r} was given, but X is not a file.")
+    if header is not None:
+        raise ValueError(f"header={header} was given, but X is not a file.")
     if kind == "dask":
         chosen = X if columns is None else X[list(columns)]
         return lambda rows: dask_source(chosen)

@@ -203,6 +203,18 @@ def test_outputs_beside_what_is_read(X):
         ok("transform", "folder/m.fdr", "folder", "-o", "folder/z.csv")
 
 
+def test_headers_that_are_numbers(X):
+    np.savetxt("years.csv", X, "%.17g", ",", header="2019,2020,2021,2022", comments="")
+    assert "60 rows x 4 features" in ok("fit", "years.csv", "-k", 2, "-o", "m.fdr", "--header")
+    assert fastdr.load("m.fdr").feature_names == ("2019", "2020", "2021", "2022")
+    assert "61 rows" in ok("fit", "years.csv", "-k", 2, "-o", "n.fdr", "--no-header")
+    assert ok("plan", "years.csv", "--header")
+    for command in ("transform", "reconstruct"):
+        assert "60 rows" in ok(command, "m.fdr", "years.csv", "--header", "-o", "z.npy")
+    Path("whole.csv").write_text("0,1\n2,3\n4,7\n")
+    bad("whole.csv: line 1, 0,1, may be names or a row", "fit", "whole.csv", "-o", "m.fdr")
+
+
 def test_columns_must_be_those_of_the_fit(X):
     write("rows.csv", X, NAMES)
     ok("fit", "rows.csv", "-k", 2, "-o", "m.fdr")

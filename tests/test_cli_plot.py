@@ -60,6 +60,16 @@ def test_formats(folder, tmp_path, suffix, start):
     assert path.read_bytes().startswith(start)
 
 
+def test_the_header_of_csv(folder, tmp_path):
+    rows = np.load(folder / "mixed.npy")[:50]
+    fastdr.PCA().fit(rows).model_.save(tmp_path / "m.fdr")
+    np.savetxt(tmp_path / "x.csv", rows, delimiter=",", header="a,2", comments="")
+    for given, code in (([], 1), (["--header"], 0)):
+        done = run(folder, str(tmp_path / "m.fdr"), str(tmp_path / "x.csv"), "--kind", "scores",
+                   "--out", str(tmp_path / "new.png"), *given)
+        assert done.exit_code == code, done.output
+
+
 def test_pictures_follow_links_and_keep_the_mode(folder, tmp_path):
     link, target = tmp_path / "link.png", tmp_path / "real.png"
     target.touch(0o600)

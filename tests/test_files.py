@@ -183,7 +183,57 @@ def test_dialects_of_csv(tmp_path, text, columns):
         assert read(path, block_rows=block_rows).tolist() == [[1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize(("text", "header", "columns", "rows"), [
+    ("0,1\n0.5,2\n", None, ["0", "1"], [[0.5, 2]]),  # pandas, without names
+    ("0,1,2\n1,2,3.0\n", None, ["0", "1", "2"], [[1, 2, 3]]),
+    ("0,1\n1,1e3\n", None, ["0", "1"], [[1, 1000]]),
+    ("0,1\n", None, None, [[0, 1]]),
+    ("0\n0.5\n", None, None, [[0], [0.5]]),
+    ("0.0,1.0\n0.5,2\n", None, None, [[0, 1], [0.5, 2]]),
+    ("1,2\n0.5,2\n", None, None, [[1, 2], [0.5, 2]]),
+    ("1,0\n0.5,2\n", None, None, [[1, 0], [0.5, 2]]),
+    ("2019,2020\n0.5,2\n", None, None, [[2019, 2020], [0.5, 2]]),
+    ("2019,2020\n0.5,2\n", True, ["2019", "2020"], [[0.5, 2]]),
+    ("0\n0.5\n", True, ["0"], [[0.5]]),
+    ("0,1\n2,3\n", True, ["0", "1"], [[2, 3]]),
+    ("0,1\n2,3\n", False, None, [[0, 1], [2, 3]]),
+    ("0,1\n0.5,2\n", False, None, [[0, 1], [0.5, 2]]),
+])
+def test_headers_of_csv_that_are_numbers(tmp_path, text, header, columns, rows):
+    path = tmp_path / "x.csv"
+    path.write_text(text)
+    assert open_source(path, header=header).columns == columns
+    assert read(path, header=header).tolist() == rows
+    assert fastdr.open_rows(path, header=header).columns == columns
+
+
+@pytest.mark.parametrize("columns", [None, [2019, 2020, 2021]])
+@pytest.mark.parametrize("whole", [False, True])
+def test_frames_without_names_of_their_own(tmp_path, columns, whole):
+    pandas = pytest.importorskip("pandas")
+    X = np.arange(12).reshape(4, 3) + (0 if whole else 0.5)
+    path = tmp_path / "x.csv"
+    pandas.DataFrame(X, columns=columns).to_csv(path, index=False)
+    header = None if columns is None and not whole else True
+    assert read(path, header=header).tolist() == X.tolist()
+
+
+def test_headers_are_of_csv_files_alone(tmp_path):
+    write(tmp_path / "x.npy", rows())
+    for header in (True, False):
+        with pytest.raises(ValueError, match=r"only \.csv and \.csv\.gz files have header lines"):
+            open_source(tmp_path / "x.npy", header=header)
+        with pytest.raises(ValueError, match=r"no \.csv files are read from folders"):
+            open_source(tmp_path, header=header)
+        with pytest.raises(ValueError, match="was given, but X is not a file"):
+            fastdr.open_rows(rows(), header=header)
+
+
 @pytest.mark.parametrize(("text", "words"), [
+    ("0,1\n2,3\n", r"line 1, 0,1, may be names or a row, .* \(--header, --no-header\)"),
+    ("0,1\r\n-2,+3\r\n", r"line 1, 0,1, may be names or a row"),
+    (",0,1\n0,0.5,2\n", r"column 1 has no name .* index=False"),
+    ("a,2\n1,2\n", r"line 1, column 1 is 'a', not a number .*--header if it has names"),
     ("a,b\n1,2\n3,\n", r"line 3, column 2 \('b'\) is blank; remove or impute"),
     ("1,2\n,4\n", r"line 2, column 1 is blank"),
     ("a,b\n1,2\n3,NA\n", r"line 3, column 2 \('b'\) is 'NA', not a number"),
