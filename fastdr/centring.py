@@ -21,6 +21,8 @@ from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 EPS = float(np.finfo(np.float64).eps)
 WHOLE_BYTES = 1 << 30  # of fewer rows than features that are read from a mapped file at once
+FAR = 508  # exponents of rows that are never multiplied by each other as they are
+SQUARABLE = 1e-100, 1e100  # sums of squares, all those of float32 rows, whose squares are in range
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class CentredRows:
     about them; ``scatter`` (d, d) of the scaled columns or None; ``scale`` (d,) deviations or
     None; ``count`` rows of positive weight, ``weight`` their sum; ``divisor`` turns a scatter
     into a covariance; ``wide`` fewer rows than features; ``single`` float32 arithmetic. Numbers
-    are in units of 2**-exponent (0 unless squares of the data would leave the float64 range).
+    are in units of 2**-exponent (0 unless squares of squares might leave the float64 range).
     ``rest`` (d,) is what rounding took from the mean, in scaled columns, or None: see `refined`.
     """
 
@@ -67,6 +69,22 @@ class CentredRows:
                           self.count - self.estimated))
 
     @property
+    def unit(self) -> int:
+        """Exponent of the scaled columns: deviations leave none."""
+        return self.exponent if self.scale is None else 0
+
+    @property
+    def far(self) -> bool:
+        """Whether products of the rows as they are stored might leave float64."""
+        return abs(self.exponent) > FAR
+
+    @property
+    def stored(self) -> tuple[FloatArray, FloatArray | None]:
+        """Mean and scale in the units of the rows as they are stored."""
+        return np.ldexp(self.mean, -self.exponent), (
+            None if self.scale is None else np.ldexp(self.scale, -self.exponent))
+
+    @property
     def terms(self) -> int:
         """Terms of each entry of the smaller matrix of squares."""
         return self.mean.size if self.wide else self.count
@@ -78,6 +96,16 @@ class CentredRows:
         BLAS sums in at least sixteen parts, so blocks of rows that QR takes round no more often.
         """
         return sum_error(self.terms, single=self.single) * self.total
+
+    def scaled(self, exponent: int) -> CentredRows:
+        """Return the same in units of 2**-exponent of these, the scatter in place."""
+        if not exponent:
+            return self
+        if self.scatter is not None:
+            np.ldexp(self.scatter, 2 * exponent, out=self.scatter)
+        return replace(self, mean=np.ldexp(self.mean, exponent),
+                       squares=np.ldexp(self.squares, 2 * exponent),
+                       exponent=self.exponent + exponent)
 
     def centred(self, block: AnyArray, columns: slice = slice(None)) -> FloatArray:
         """Return some `columns` of the rows as float64, centred and scaled."""
@@ -143,7 +171,8 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     Centres at the known `mean` (divisor: sum of weights) or at the mean of the rows (divisor:
     one less). `standardize` divides columns by their deviation, constant ones by 1. `double`
     asks for float64 arithmetic on float32 rows. Rows whose squares would overflow or vanish are
-    read again times a power of two, which is exact. One pass, O(n d^2); O(n d) if not `scatter`.
+    read again times a power of two, which is exact; if those squared would, all that was found is
+    multiplied so. One pass, O(n d^2); O(n d) if not `scatter`.
     """
     rows, features = source.shape
     used = rows if weights is None else int(np.count_nonzero(weights))
@@ -165,7 +194,15 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
                      exponent=exponent)
     if mean is not None:
         result = _about(result, np.ldexp(mean, exponent))
-    return standardized(result) if standardize else result
+    return standardized(result) if standardize else result.scaled(level(result.squares))
+
+
+def level(squares: FloatArray) -> int:
+    """Return e such that `squares` times 4**e are near 1; 0 if they can be squared as they are."""
+    largest = float(squares.max(initial=0.0))
+    if SQUARABLE[0] < largest < SQUARABLE[1] or not 0 < largest < math.inf:
+        return 0
+    return -(math.frexp(largest)[1] // 2)
 
 
 def centred_moments(source: Source, weights: FloatArray | None, total: Moments | LowRankMoments, *,
@@ -181,7 +218,7 @@ def centred_moments(source: Source, weights: FloatArray | None, total: Moments |
                        total.weight, divisor, wide=False, single=False)
     if mean is not None:
         rows = _about(rows, mean)
-    return standardized(rows) if standardize else rows
+    return standardized(rows) if standardize else rows.scaled(level(rows.squares))
 
 
 def _moments(source: Source, weights: FloatArray | None, scatter: bool, precision: Precision
@@ -273,10 +310,14 @@ def _weighted_sum(rows: CentredRows) -> FloatArray:
 
 
 def read_again(rows: CentredRows, *, scatter: bool = True, double: bool = False) -> CentredRows:
-    """Read the rows again, with or without forming their scatter, perhaps in float64 arithmetic."""
+    """Read the rows again, in the same units, with or without forming their scatter.
+
+    `double` as for `centred_rows`.
+    """
     known = None if rows.estimated else np.ldexp(rows.mean, -rows.exponent)
-    return centred_rows(rows.source, rows.weights, mean=known,
-                        standardize=rows.scale is not None, scatter=scatter, double=double)
+    again = centred_rows(rows.source, rows.weights, mean=known,
+                         standardize=rows.scale is not None, scatter=scatter, double=double)
+    return again.scaled(rows.unit - again.unit)
 
 
 def rows_meant(rows: int, weights: FloatArray | None, known_mean: bool) -> int:

@@ -103,6 +103,17 @@ class LowRankMoments(Weighted):
                        square_weight=factor**2 * self.square_weight, error=factor * self.error,
                        squares=factor * self.squares, factor=math.sqrt(factor) * self.factor)
 
+    def scaled(self, exponent: int) -> Self:
+        """Moments of the same rows times 2**exponent."""
+        if not exponent:
+            return self
+        mean, rest, factor = (np.ldexp(values, exponent)
+                              for values in (self.mean, self.rest, self.factor))
+        squares = np.ldexp(self.squares, 2 * exponent)
+        bound, error = np.ldexp([self.bound, self.error], 2 * exponent).tolist()
+        return replace(self, mean=mean, rest=rest, factor=factor, squares=squares, bound=bound,
+                       error=error)
+
     def truncated(self, rank: int) -> Self:
         """Moments whose factor has at most `rank` rows, orthogonal and of descending length."""
         if len(self.factor) <= rank:

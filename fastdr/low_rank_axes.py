@@ -20,7 +20,8 @@ def low_rank_spectrum(total: LowRankMoments, rows: CentredRows, count: int) -> S
     A variance lies at most ``total.bound`` over the divisor above the one found. Dividing columns
     by deviations multiplies that by the largest of their inverse squares.
     """
-    factor, stretch = total.factor, 1.0
+    total, stretch = total.scaled(rows.exponent), 1.0
+    factor = total.factor
     if not rows.estimated:
         step = (total.mean - rows.mean) + total.rest
         factor = np.concatenate([factor, math.sqrt(total.weight) * step[None]])

@@ -66,7 +66,7 @@ def _report(rows: CentredRows, found: Spectrum, way: Plan, count: int, asked: st
         "method": found.method, "passes": 1 + found.passes, "rows": count,
         "features": rows.mean.size, "components": len(found.values), "rank": found.rank,
         "weight": rows.weight, "divisor": rows.divisor, "dtype": str(rows.source.dtype),
-        "variance_error": float(times_power(found.error / rows.divisor, -2 * rows.exponent)),
+        "variance_error": float(times_power(found.error / rows.divisor, -2 * rows.unit)),
     }
     if found.residual is not None:
         report |= {"columns": found.columns, "residual": found.residual,

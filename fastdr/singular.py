@@ -137,7 +137,7 @@ def svds(X: Any, k: int = 6, *, method: str = "auto", center: bool = False, scal
     told = found.certificate
     if told is None:
         told = certificate(s**2, np.zeros(k), 0.0, doubt_of(k, float(s[0]) ** 2), None, "none")
-    return _result(found, U, s, Vt, apart, told, working_dtype(X.dtype), rows.exponent,
+    return _result(found, U, s, Vt, apart, told, working_dtype(X.dtype), rows.unit,
                    how.tol or TOL[8])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -206,6 +206,16 @@ class SparseMoments:
         scale = np.sqrt(self.squares / self.divisor)
         return np.where(scale > 0, scale, 1.0)
 
+
+    def scaled(self, exponent: int) -> SparseMoments:
+        """Return the same in units of 2**-exponent of these."""
+        if not exponent:
+            return self
+        mean, rest, average = (np.ldexp(values, exponent)
+                               for values in (self.mean, self.rest, self.average))
+        shift = None if self.shift is None else np.ldexp(self.shift, exponent)
+        return replace(self, mean=mean, squares=np.ldexp(self.squares, 2 * exponent), shift=shift,
+                       rest=rest, average=average, exponent=self.exponent + exponent)
 
     @property
     def uncentred(self) -> SparseMoments:

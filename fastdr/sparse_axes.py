@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from fastdr.actions import Action, MatrixAction
 from fastdr.bases import completed
-from fastdr.centring import CentredRows
+from fastdr.centring import CentredRows, level
 from fastdr.certificate import EPS, Certificate, slack
 from fastdr.dimension import fraction
 from fastdr.lanczos import Callback, Ritz
@@ -156,6 +156,8 @@ def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatAr
                    standardize: bool) -> tuple[SparseRows, CentredRows]:
     """Read sparse rows once for their moments; return these, and what a first pass says."""
     told = sparse_moments(rows, weights, mean)
+    if not standardize:
+        told = told.scaled(level(told.squares))
     scale = told.scale if standardize else None
     return SparseRows(rows, told, scale, weights), CentredRows(
         rows, weights, told.mean, told.squares, None, scale, told.count, told.weight, told.divisor,

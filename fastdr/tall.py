@@ -68,13 +68,15 @@ def upright(rows: CentredRows) -> tuple[Tall, FloatArray]:
     if rows.scatter is not None:
         varying = rows.squares > 0
         return tall, rows.scatter if varying.all() else rows.scatter[np.ix_(varying, varying)]
-    if rows.exponent:
+    if rows.far:
         return tall, gram_of(tall)
     array = gathered(rows.source).array
-    matrix = gram(array, rows.mean, rows.scale, single=rows.single)
+    matrix = gram(array, *rows.stored, single=rows.single)
     if matrix is None:  # squares leave the float32 range
-        matrix = gram(array, rows.mean, rows.scale)
+        matrix = gram(array, *rows.stored)
     assert matrix is not None
+    if rows.unit:
+        np.ldexp(matrix, 2 * rows.unit, out=matrix)
     if rows.weights is not None:
         matrix *= np.sqrt(rows.weights)
         matrix *= np.sqrt(rows.weights[:, None])

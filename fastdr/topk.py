@@ -68,7 +68,7 @@ class RowsAction:
         self.exponent = math.frexp(total)[1] if total else 0
         means = rows.mean if rows.scale is None else rows.mean / rows.scale
         offset = rows.weight * float(means @ means)
-        plain = isinstance(rows.source, ArraySource) and rows.weights is None and not rows.exponent
+        plain = isinstance(rows.source, ArraySource) and rows.weights is None and not rows.far
         if plain and offset <= NEAR**2 * total:
             self.offset = offset
 
@@ -89,9 +89,12 @@ def _images(given: AnyArray, apart: bool, data: CentredRows) -> AnyArray:
                               data.weights, given.dtype)
         action.exponent = 0  # which `given` has been divided by
         return action(given)
-    if isinstance(data.source, ArraySource) and data.weights is None and not data.exponent:
-        mean = data.mean if data.mean.any() else None
-        return gram_apply(data.source.array, given.T, mean, data.scale, apart=apart).T
+    if isinstance(data.source, ArraySource) and data.weights is None and not data.far:
+        mean, scale = data.stored
+        given = np.ldexp(given, data.unit).T  # half of the factor on each side of the rows
+        images = gram_apply(data.source.array, given, mean if mean.any() else None, scale,
+                            apart=apart)
+        return np.ldexp(images, data.unit).T
     varying = data.squares > 0
     inner = given[:, varying].astype(np.float64)
     total = np.zeros_like(inner)
@@ -224,7 +227,7 @@ def _exactly(rows: CentredRows, components: int, choose: Choice | None, prove: b
 def _action(rows: CentredRows, matrix: FloatArray | None, tol: float) -> Action:
     """Return the action of the matrix if there is one, else of the rows."""
     if matrix is None:
-        single = rows.single and not 0 < tol < SINGLE_TOL
+        single = rows.single and not rows.exponent and not 0 < tol < SINGLE_TOL
         return RowsAction(rows, np.dtype(np.float32 if single else np.float64))
     return MatrixAction(matrix, matrix.dtype, math.frexp(rows.total)[1])
 

@@ -16,7 +16,7 @@ from numpy.random import Generator, RandomState
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from fastdr.centring import centred_rows
+from fastdr.centring import centred_rows, level
 from fastdr.certificate import Certificate
 from fastdr.estimator import LinearEstimator, Report, warn_unproved
 from fastdr.models import fix_signs
@@ -208,7 +208,7 @@ class TruncatedSVD(LinearEstimator):
         components = fix_signs(vectors).astype(working_dtype(source.dtype))
         report, told = self._report(source, found), found.spectrum.certificate
         if told is not None:
-            told = told.times(1.0, -2 * exponent).roots(values).stored(components)
+            told = told.roots(turn.S).times(1.0, -exponent).stored(components)
             report["certificate"] = told.as_dict()
         return SingularModel(
             components=components,
@@ -282,13 +282,14 @@ class _Found:
 
 def _of_sparse(source: SparseSource, task: Task, rng: Generator) -> _Found:
     told, way = sparse_moments(source), plan_of(source, task)
+    told = told.scaled(level(told.uncentred.squares))
     found = sparse_axes(SparseRows(source, told.uncentred), task.axes, way,
                         certify=task.certificate is not False, rng=rng, tol=task.tol)
     rows, features = source.shape
     if found.values[-1] <= likely_error(found) / RTOL and rows * features <= DENSE:
         about_zero = centred_rows(source, mean=np.zeros(features), scatter=False)
-        if about_zero.exponent == told.exponent:
-            found = qr_svd(about_zero, task.axes, prove=task.proving(way))
+        about_zero = about_zero.scaled(told.exponent - about_zero.exponent)
+        found = qr_svd(about_zero, task.axes, prove=task.proving(way))
     return _Found(found, way, told.count, float(told.squares.sum()) / told.count, told.exponent)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from reference import exact_spectrum, principal, project, wide
+from scipy.sparse import csr_array
 from tolerance import assert_orthonormal, merge_error, rounding, subspace_angle
 
 import fastdr
@@ -223,6 +224,59 @@ def test_c09_any_range_gives_the_same_shape_of_data(rng, solver, kind, scale, sh
                                plain.singular_values_[:rank], rtol=tight)
     scores = np.asarray(model.transform((X * power).astype(kind)), float) / power
     np.testing.assert_allclose(scores, plain.transform(X), atol=100 * tight)
+
+
+def in_blocks(X, rereadable=True):
+    return BlockSource(lambda: iter([X[:20], X[20:]]), X.shape[1], len(X), X.dtype,
+                       rereadable=rereadable)
+
+
+C09_ROWS = {
+    "array": lambda X, **options: fastdr.PCA(2, **options).fit(X),
+    "wide": lambda X, **options: fastdr.PCA(2, **options).fit(X.T),
+    "weighted": lambda X, **options: fastdr.PCA(2, **options).fit(
+        X, sample_weight=np.arange(len(X)) % 3),
+    "known mean": lambda X, **options: fastdr.PCA(2, mean=X[0], **options).fit(X),
+    "blocks": lambda X, **options: fastdr.PCA(2, **options).fit(in_blocks(X)),
+    "blocks read once": lambda X, **options: fastdr.PCA(2, **options).fit(in_blocks(X, False)),
+    "share": lambda X, **options: fastdr.PCA(0.3, **options).fit(X),
+    "sparse": lambda X, **options: fastdr.PCA(2, **options).fit(csr_array(X * (abs(X) > X[0]))),
+}
+
+
+@pytest.mark.parametrize("power", [-500, -450, -300, -250, 1, 250, 300, 450, 500])
+@pytest.mark.parametrize("kind", C09_ROWS)
+@pytest.mark.parametrize("solver", ["auto", "lapack", "svd", "lanczos", "power", "randomized"])
+@pytest.mark.filterwarnings("ignore:randomized stopped")
+def test_c09_a_power_of_two_changes_no_bit(rng, solver, kind, power):
+    if (solver, kind) in {("svd", "blocks read once"), ("svd", "sparse")} or (
+            kind == "sparse" and solver in {"power", "randomized"}):
+        pytest.skip("not taken")
+    X = np.round(rng.standard_normal((60, 20)) * np.linspace(3, 1, 20), 3)
+    plain, scaled = (C09_ROWS[kind](np.ldexp(X, k), svd_solver=solver, certificate="proof")
+                     for k in (0, power))
+    one, other = plain.certificate_, scaled.certificate_
+    np.testing.assert_array_equal(scaled.components_, plain.components_)
+    np.testing.assert_array_equal(scaled.explained_variance_ratio_,
+                                  plain.explained_variance_ratio_)
+    np.testing.assert_array_equal(scaled.singular_values_, np.ldexp(plain.singular_values_, power))
+    assert (other.method, other.angle, other.clusters) == (one.method, one.angle, one.clusters)
+    assert one.proved
+    for found, told in [(scaled.explained_variance_, plain.explained_variance_),
+                        (scaled.noise_variance_, plain.noise_variance_),
+                        (scaled.report_["variance_error"], plain.report_["variance_error"]),
+                        (other.lower, one.lower), (other.upper, one.upper),
+                        (other.residuals, one.residuals)]:
+        np.testing.assert_array_equal(found, np.ldexp(told, 2 * power))  # also where both underflow
+
+
+@pytest.mark.parametrize("scale", [1e76, 1e78, 1e100, 1e140, 1e-78, 1e-140])
+@pytest.mark.parametrize("solver", ["auto", "lapack", "svd", "lanczos", "power"])
+def test_c09_bounds_stay_tight_at_any_scale(rng, solver, scale):
+    X = rng.standard_normal((100, 20)) * np.linspace(3, 1, 20) * scale
+    told = fastdr.PCA(5, svd_solver=solver).fit(X).certificate_
+    assert told.proved
+    np.testing.assert_allclose(told.upper, told.lower, rtol=1e-9)
 
 
 @pytest.mark.parametrize("power", [2.0**-560, 2.0**510, 2.0**990])

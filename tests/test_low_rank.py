@@ -149,6 +149,20 @@ def test_variances_are_certified(rng, few_features, estimator, kind, options):
     assert found.inverse_transform(scores).shape == X.shape
 
 
+@pytest.mark.parametrize("power", [-380, 350])
+def test_bounds_do_not_depend_on_the_unit(rng, few_features, power):
+    X = rows_of("plain", rng, 700)
+    plain, scaled = IncrementalPCA(3), IncrementalPCA(3)
+    for part in np.array_split(X, 23):
+        plain.partial_fit(part)
+        scaled.partial_fit(np.ldexp(part, power))
+    one, other = plain.certificate_, scaled.certificate_
+    np.testing.assert_allclose(scaled.explained_variance_,
+                               np.ldexp(plain.explained_variance_, 2 * power), rtol=1e-12)
+    np.testing.assert_allclose(other.upper, np.ldexp(one.upper, 2 * power), rtol=1e-12)
+    assert other.angle == pytest.approx(one.angle, rel=1e-6)
+
+
 def test_options_beyond_the_limit(rng, few_features):
     X, weights = rows_of("drift", rng, 700), rng.integers(0, 3, 700).astype(float)
     centre = X.mean(axis=0) + 0.5

@@ -91,6 +91,18 @@ def test_operators(rng, shape, kind, method):
     np.testing.assert_allclose(again.s, found.s, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("power", [-600, -400, -250, 250, 400, 600])
+@pytest.mark.parametrize("options", [{}, {"method": "lanczos", "center": True}, {"scale": True}])
+def test_a_power_of_two_changes_nothing_but_the_unit(rng, options, power):
+    X = rng.standard_normal((60, 20)) * np.linspace(3, 1, 20)
+    plain, scaled = (fastdr.svds(np.ldexp(X, k), 3, **options) for k in (0, power))
+    np.testing.assert_allclose(scaled.Vt, plain.Vt, atol=1e-12)
+    unit = 0 if "scale" in options else power
+    np.testing.assert_allclose(scaled.s, np.ldexp(plain.s, unit), rtol=1e-12)
+    np.testing.assert_allclose(scaled.info.certificate.upper,
+                               np.ldexp(plain.info.certificate.upper, unit), rtol=1e-12)
+
+
 def test_refusals(rng):
     X = rng.standard_normal((8, 5))
     lame = LinearOperator((8, 5), matvec=lambda v: X @ v, dtype=float)

@@ -167,7 +167,7 @@ def test_c115_squared_shares_descend_where_variances_need_not(rng):
     assert svd.explained_variance_ratio_[0] < svd.explained_variance_ratio_[1]
 
 
-@pytest.mark.parametrize("size", [1e-200, 1e200])
+@pytest.mark.parametrize("size", [1e-200, 1e-100, 1e100, 1e200])
 def test_c09_sizes_whose_squares_are_outside_float64(rng, size):
     S = decaying(rng, 100, 30)
     for X in (S, S.toarray()):
@@ -176,6 +176,8 @@ def test_c09_sizes_whose_squares_are_outside_float64(rng, size):
                                    rtol=1e-12)
         np.testing.assert_allclose(scaled.explained_variance_ratio_,
                                    plain.explained_variance_ratio_, rtol=1e-9)
+        np.testing.assert_allclose(scaled.certificate_.upper, plain.certificate_.upper * size,
+                                   rtol=1e-9)
 
 
 def test_fit_transform_is_fit_and_transform_for_any_number_of_threads(rng):
