@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastdr.column_statistics import ColumnMoments
 from fastdr.low_rank import LowRankMoments
@@ -21,6 +22,7 @@ from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 EPS = float(np.finfo(np.float64).eps)
 WHOLE_BYTES = 1 << 30  # of fewer rows than features that are read from a mapped file at once
+INVERTIBLE = 2.0**-1020  # numbers from here on have a finite inverse
 FAR = 508  # exponents of rows that are never multiplied by each other as they are
 SQUARABLE = 1e-100, 1e100  # sums of squares, all those of float32 rows, whose squares are in range
 
@@ -29,9 +31,9 @@ SQUARABLE = 1e-100, 1e100  # sums of squares, all those of float32 rows, whose s
 class CentredRows:
     """What a first pass over the rows tells, and how to read them again, centred.
 
-    ``mean``, ``squares`` (d,): column means (or the given mean) and weighted sums of squares
-    about them; ``scatter`` (d, d) of the scaled columns or None; ``scale`` (d,) deviations or
-    None; ``count`` rows of positive weight, ``weight`` their sum; ``divisor`` turns a scatter
+    ``mean`` (d,) of the columns, or the given one; ``squares`` (d,) weighted sums of squares about
+    it and ``scatter`` (d, d) or None, of the scaled columns; ``scale`` (d,) deviations or None;
+    ``count`` rows of positive weight, ``weight`` their sum; ``divisor`` turns a scatter
     into a covariance; ``wide`` fewer rows than features; ``single`` float32 arithmetic. Numbers
     are in units of 2**-exponent (0 unless squares of squares might leave the float64 range).
     ``rest`` (d,) is what rounding took from the mean, in scaled columns, or None: see `refined`.
@@ -59,8 +61,7 @@ class CentredRows:
     @property
     def total(self) -> float:
         """Trace of the scatter of the scaled columns."""
-        varying = self.squares if self.scale is None else self.squares / self.scale**2
-        return float(varying.sum())
+        return float(self.squares.sum())
 
     @property
     def bound(self) -> int:
@@ -76,13 +77,9 @@ class CentredRows:
     @property
     def far(self) -> bool:
         """Whether products of the rows as they are stored might leave float64."""
-        return abs(self.exponent) > FAR
-
-    @property
-    def stored(self) -> tuple[FloatArray, FloatArray | None]:
-        """Mean and scale in the units of the rows as they are stored."""
-        return np.ldexp(self.mean, -self.exponent), (
-            None if self.scale is None else np.ldexp(self.scale, -self.exponent))
+        if self.scale is None:
+            return abs(self.exponent) > FAR
+        return self.exponent != 0 or float(self.scale.min()) < INVERTIBLE
 
     @property
     def terms(self) -> int:
@@ -184,17 +181,19 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     precision: Precision = "double" if double else None
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         found = _moments(source, weights, scatter and not wide, precision)
-        exponent = _rescue_exponent(source, found.mean, found.squares)
-        if exponent:
-            found = _moments(_scaled(source, exponent), weights, scatter and not wide, precision)
-    single = (working_dtype(source.dtype) == np.float32 and not double and not exponent
+        exponents = _rescue_exponents(source, found.mean, found.squares, standardize)
+        if exponents.any():
+            found = _moments(_scaled(source, exponents), weights, scatter and not wide, precision)
+    single = (working_dtype(source.dtype) == np.float32 and not double and not exponents.any()
               and (wide or found.count > FEW_ROWS))
     divisor = found.weight - (mean is None)
-    result = replace(found, source=source, wide=wide, single=single, divisor=divisor,
-                     exponent=exponent)
+    result = replace(found, source=source, wide=wide, single=single, divisor=divisor)
     if mean is not None:
-        result = _about(result, np.ldexp(mean, exponent))
-    return standardized(result) if standardize else result.scaled(level(result.squares))
+        result = _about(result, np.ldexp(mean, exponents))
+    if standardize:
+        return standardized(result, exponents)
+    result = replace(result, exponent=int(exponents[0]))
+    return result.scaled(level(result.squares))
 
 
 def level(squares: FloatArray) -> int:
@@ -243,25 +242,37 @@ def _moments(source: Source, weights: FloatArray | None, scatter: bool, precisio
                        total.weight, total.weight, False, False)
 
 
-def _scaled(source: Source, exponent: int) -> Source:
-    """Return the rows of `source` times 2**exponent, in float64."""
+def _scaled(source: Source, exponents: NDArray[np.intc]) -> Source:
+    """Return the columns of `source` times 2**exponents (d,), in float64."""
     rows, features = source.shape
-    return BlockSource(lambda: (np.ldexp(block.astype(np.float64), exponent)
+    return BlockSource(lambda: (np.ldexp(block.astype(np.float64), exponents)
                                 for block in source.blocks()), features, rows)
 
 
-def _rescue_exponent(source: Source, mean: FloatArray, squares: FloatArray) -> int:
-    """Return e such that rows times 2**e have squares well inside float64; 0 if they do now."""
-    if 1e-260 < squares.max() < 1e300 or source.dtype.kind != "f" or not source.rereadable:
-        return 0
-    peak = spread = 0.0
+def _rescue_exponents(source: Source, mean: FloatArray, squares: FloatArray, each: bool
+                      ) -> NDArray[np.intc]:
+    """Return e (d,) such that columns times 2**e have squares well inside float64; 0 if so now.
+
+    All have the same unless `each` may have its own. A column far from 0 does not vary if its
+    squares vanish.
+    """
+    none = np.zeros(mean.size, np.intc)
+    if source.dtype.kind != "f" or not source.rereadable:
+        return none
+    largest = squares if each else squares.max(keepdims=True)
+    doubtful = ~((largest > 1e-260) & (largest < 1e300))
+    doubtful &= ~((largest == 0) & (np.abs(mean) > 1e-100)) if each else True
+    if not doubtful.any():
+        return none
+    peak, spread = np.zeros((2, mean.size))
     quarter = mean / 4 if np.isfinite(mean).all() else np.zeros_like(mean)
     for block in source.blocks():
-        peak = max(peak, float(np.abs(block).max(initial=0)))
-        spread = max(spread, float(np.abs(block / np.float64(4) - quarter).max(initial=0)))
-    if spread == 0.0:
-        return 0
-    return min(-2 - math.frexp(spread)[1], 1020 - math.frexp(peak)[1])
+        peak = np.maximum(peak, np.abs(block).max(axis=0, initial=0))
+        spread = np.maximum(spread, np.abs(block / np.float64(4) - quarter).max(axis=0, initial=0))
+    if not each:
+        peak, spread = peak.max(keepdims=True), spread.max(keepdims=True)
+    exponents = np.minimum(-2 - np.frexp(spread)[1], 1020 - np.frexp(peak)[1])
+    return np.where(doubtful & (spread > 0), exponents, none)
 
 
 def _about(rows: CentredRows, mean: FloatArray) -> CentredRows:
@@ -273,14 +284,21 @@ def _about(rows: CentredRows, mean: FloatArray) -> CentredRows:
     return replace(rows, mean=mean, squares=rows.squares + rows.weight * step**2)
 
 
-def standardized(rows: CentredRows) -> CentredRows:
-    """Divide columns by their deviations: the scatter becomes divisor times the correlation."""
+def standardized(rows: CentredRows, exponents: Any = 0) -> CentredRows:
+    """Divide columns by their deviations: the scatter becomes divisor times the correlation.
+
+    Columns are in units of 2**-exponents (d,) of their own. What is returned has their mean and
+    scale as they are stored, or a quarter of them where differences would overflow.
+    """
     scale = np.sqrt(rows.squares / rows.divisor)
     scale[scale == 0] = 1.0
     if rows.scatter is not None:
         rows.scatter[...] /= scale
         rows.scatter[...] /= scale[:, None]
-    return replace(rows, scale=scale)
+    exponent = -2 if np.min(exponents) < -1024 else 0
+    return replace(rows, squares=rows.squares / scale**2, exponent=exponent,
+                   mean=np.ldexp(rows.mean, exponent - exponents),
+                   scale=np.ldexp(scale, exponent - exponents))
 
 
 def refined(rows: CentredRows) -> CentredRows:

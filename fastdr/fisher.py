@@ -245,8 +245,8 @@ def _spectrum_axes(within: Within, tol: float) -> _Axes:
     if matrix is not None:
         matrix = matrix / scale
         matrix /= scale[:, None]
-    centred = CentredRows(source, weights, np.zeros(features), within.squares, matrix, scale,
-                          len(weights), 1.0, 1.0, matrix is None, False)
+    centred = CentredRows(source, weights, np.zeros(features), within.squares / scale**2, matrix,
+                          scale, len(weights), 1.0, 1.0, matrix is None, False)
     found = lapack(centred, centred.bound,
                    lambda values: _kept(values, tol, max(features, len(weights))))
     return _Axes(found.values, lambda M: M @ found.vectors.T, lambda W: W @ found.vectors,

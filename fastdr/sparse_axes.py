@@ -159,8 +159,9 @@ def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatAr
     if not standardize:
         told = told.scaled(level(told.squares))
     scale = told.scale if standardize else None
+    squares = told.squares if scale is None else told.squares / scale**2
     return SparseRows(rows, told, scale, weights), CentredRows(
-        rows, weights, told.mean, told.squares, None, scale, told.count, told.weight, told.divisor,
+        rows, weights, told.mean, squares, None, scale, told.count, told.weight, told.divisor,
         len(rows) < rows.features, False, told.exponent)
 
 

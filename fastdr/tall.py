@@ -71,12 +71,13 @@ def upright(rows: CentredRows) -> tuple[Tall, FloatArray]:
     if rows.far:
         return tall, gram_of(tall)
     array = gathered(rows.source).array
-    matrix = gram(array, *rows.stored, single=rows.single)
+    mean = np.ldexp(rows.mean, -rows.exponent)
+    matrix = gram(array, mean, rows.scale, single=rows.single)
     if matrix is None:  # squares leave the float32 range
-        matrix = gram(array, *rows.stored)
+        matrix = gram(array, mean, rows.scale)
     assert matrix is not None
-    if rows.unit:
-        np.ldexp(matrix, 2 * rows.unit, out=matrix)
+    if rows.exponent:
+        np.ldexp(matrix, 2 * rows.exponent, out=matrix)
     if rows.weights is not None:
         matrix *= np.sqrt(rows.weights)
         matrix *= np.sqrt(rows.weights[:, None])

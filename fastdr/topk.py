@@ -90,11 +90,10 @@ def _images(given: AnyArray, apart: bool, data: CentredRows) -> AnyArray:
         action.exponent = 0  # which `given` has been divided by
         return action(given)
     if isinstance(data.source, ArraySource) and data.weights is None and not data.far:
-        mean, scale = data.stored
-        given = np.ldexp(given, data.unit).T  # half of the factor on each side of the rows
-        images = gram_apply(data.source.array, given, mean if mean.any() else None, scale,
-                            apart=apart)
-        return np.ldexp(images, data.unit).T
+        mean = np.ldexp(data.mean, -data.exponent) if data.mean.any() else None
+        given = np.ldexp(given, data.exponent).T  # half of the factor on each side of the rows
+        images = gram_apply(data.source.array, given, mean, data.scale, apart=apart)
+        return np.ldexp(images, data.exponent).T
     varying = data.squares > 0
     inner = given[:, varying].astype(np.float64)
     total = np.zeros_like(inner)
@@ -108,8 +107,9 @@ def _images(given: AnyArray, apart: bool, data: CentredRows) -> AnyArray:
 def _moments_about(data: CentredRows, rows: SparseSource) -> SparseMoments:
     """Say what to centre at: columns that are full and far from 0 first, the others afterwards."""
     full = np.bincount(rows.indices, minlength=data.mean.size) == len(rows)
+    squares = data.squares if data.scale is None else data.squares * data.scale**2
     return SparseMoments(
-        data.mean, data.squares, *parts_of_centre(data.mean, data.squares, data.weight, full),
+        data.mean, squares, *parts_of_centre(data.mean, squares, data.weight, full),
         np.zeros_like(data.mean), data.count, data.weight, data.estimated, data.exponent)
 
 

@@ -306,6 +306,41 @@ def test_c11_columns_of_very_different_scale(rng, solver, scales):
                                rtol=1e-6)
 
 
+@pytest.mark.parametrize("scales", [[1, 1e-170, 1], [1e160, 1, 1], [1e160, 1e-170, 1],
+                                    [1e-161, 1e-155, 1], [1e300, 1e-300, 1e-309]])
+@pytest.mark.parametrize("wide", [False, True])
+def test_c11_standardised_columns_of_any_scales(rng, solver, wide, scales):
+    X = rng.standard_normal((5, 3) if wide else (50, 3)) @ (np.eye(3) + 0.5)
+    X = np.tile(X, (1, 4)) + 0.1 * rng.standard_normal((len(X), 12)) if wide else X
+    scales = np.resize(scales, X.shape[1])
+    plain, found = (fastdr.PCA(2, standardize=True, svd_solver=solver).fit(A)
+                    for A in (X, X * scales))
+    np.testing.assert_allclose(found.explained_variance_ratio_, plain.explained_variance_ratio_,
+                               rtol=1e-10)
+    np.testing.assert_allclose(found.components_, plain.components_, atol=1e-8)
+    np.testing.assert_allclose(found.scale_, plain.scale_ * scales, rtol=1e-12)
+    np.testing.assert_allclose(found.certificate_.upper, plain.certificate_.upper, rtol=1e-10)
+
+
+def test_c11_standardised_densities_count_every_scale(rng):
+    X, scales = rng.standard_normal((50, 3)), np.array([1e160, 1, 1e-170])
+    plain, found = (fastdr.PCA(1, standardize=True).fit(A).score(A) for A in (X, X * scales))
+    assert found == pytest.approx(plain - np.log(scales).sum(), abs=1e-9)
+
+
+def test_c11_standardised_rows_at_the_end_of_the_range(rng):
+    signs = np.where(rng.random((40, 3)) < 0.5, 1.0, -1.0)
+    plain, found = (fastdr.PCA(standardize=True).fit(A) for A in (signs, 1.7e308 * signs))
+    np.testing.assert_allclose(found.explained_variance_, plain.explained_variance_, rtol=1e-12)
+
+
+def test_c11_zero_and_constant_columns_stay_constant(rng):
+    X = np.column_stack([rng.standard_normal((50, 2)), np.zeros(50), np.full(50, 3.0)])
+    with pytest.warns(UserWarning, match=r"2 constant column\(s\) \(2, 3\)"):
+        found = fastdr.PCA(standardize=True).fit(X)
+    np.testing.assert_array_equal(found.scale_[2:], 1.0)
+
+
 INTEGERS = {
     "u1": lambda rng: rng.integers(0, 256, (5000, 6)).astype("u1"),
     "i1": lambda rng: rng.integers(-128, 128, (900, 5)).astype("i1"),
