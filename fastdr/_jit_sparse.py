@@ -149,9 +149,19 @@ def add_gram_action(indptr: Any, indices: Any, values: Any, weights: FloatArray,
 
 
 @njit(nogil=True)
-def add_gram(indptr: Any, indices: Any, values: Any, weights: FloatArray, out: FloatArray) -> None:
-    """Add A' W A to the upper triangle of out (d, d); indices ascend in each row."""
+def add_gram(indptr: Any, indices: Any, values: Any, weights: FloatArray, out: FloatArray,
+             total: FloatArray, held: int, most: int) -> int:
+    """Add A' W A to the upper triangle of out (d, d); indices ascend in each row.
+
+    `out` joins `total` and begins anew after `most` products; returns the products it holds, by
+    now `held`.
+    """
     for row in range(indptr.size - 1):
+        if held > most:
+            total += out
+            out[:] = 0.0
+            held = 0
+        held += (indptr[row + 1] - indptr[row])**2
         for first in range(indptr[row], indptr[row + 1]):
             value = np.float64(values[first])
             if weights.size:
@@ -159,14 +169,17 @@ def add_gram(indptr: Any, indices: Any, values: Any, weights: FloatArray, out: F
             target = out[indices[first]]
             for second in range(first, indptr[row + 1]):
                 target[np.uint32(indices[second])] += value * values[second]
+    return held
 
 
 @njit(nogil=True)
 def add_moments(indptr: Any, indices: Any, values: Any, weights: FloatArray, counts: Any,
-                weight: FloatArray, mean: FloatArray, squares: FloatArray) -> None:
+                weight: FloatArray, mean: FloatArray, rest: FloatArray, squares: FloatArray
+                ) -> None:
     """Update, for each column, the stored entries' count, weight, mean, sum of squares about it.
 
-    One pass in float64 (Welford 1962, West 1979); entries of weight 0 are passed over.
+    One pass in float64 (Welford 1962, West 1979); entries of weight 0 are passed over. `rest` is
+    what rounding took from the mean (Knuth's two-sum), which may be more than the entries vary.
     """
     for row in range(indptr.size - 1):
         added = weights[row] if weights.size else 1.0
@@ -174,9 +187,15 @@ def add_moments(indptr: Any, indices: Any, values: Any, weights: FloatArray, cou
             continue
         for entry in range(indptr[row], indptr[row + 1]):
             column = np.uint32(indices[entry])
-            step = values[entry] - mean[column]
-            weight[column] += added
+            before = mean[column]
+            step = (values[entry] - before) - rest[column]
+            held = weight[column]
+            weight[column] = held + added
             counts[column] += 1
-            moved = step * (added / weight[column])
-            mean[column] += moved
-            squares[column] += added * step * (step - moved)
+            share = added / weight[column]
+            moved = step * share
+            after = before + moved
+            taken = after - before
+            rest[column] += (before - (after - taken)) + (moved - taken)
+            mean[column] = after
+            squares[column] += step * step * (held * share)

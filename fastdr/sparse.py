@@ -180,9 +180,10 @@ class SparseMoments:
 
     ``mean``, ``squares`` (d,): column means, or the given ones, and weighted sums of squares about
     them, float64; ``shift`` (d,) what to subtract from the stored values of columns that have
-    them all and are far from zero, or None; ``rest`` = mean - shift; ``average`` that of the
-    shifted rows; ``count`` rows of positive weight, ``weight`` their sum; ``estimated`` whether the
-    mean is that of the rows; ``exponent`` is 0 unless squares would leave the float64 range.
+    them all and are far from zero, or None; ``rest`` = mean - shift, with what rounding took from
+    the mean of such columns; ``average`` that of the shifted rows; ``count`` rows of positive
+    weight, ``weight`` their sum; ``estimated`` whether the mean is that of the rows; ``exponent``
+    is 0 unless squares would leave the float64 range.
     """
 
     mean: FloatArray
@@ -206,6 +207,11 @@ class SparseMoments:
         scale = np.sqrt(self.squares / self.divisor)
         return np.where(scale > 0, scale, 1.0)
 
+    @property
+    def lost(self) -> FloatArray:
+        """What rounding took from the mean, (d,)."""
+        shift = np.zeros_like(self.mean) if self.shift is None else self.shift
+        return (shift - self.mean) + self.rest
 
     def scaled(self, exponent: int) -> SparseMoments:
         """Return the same in units of 2**-exponent of these."""
@@ -222,8 +228,8 @@ class SparseMoments:
         """The same about 0."""
         zero = np.zeros_like(self.mean)
         return SparseMoments(zero, self.squares + self.weight * self.mean**2, None, zero,
-                             self.average + (self.mean - self.rest), self.count, self.weight,
-                             False, self.exponent)
+                             self.average if self.shift is None else self.average + self.shift,
+                             self.count, self.weight, False, self.exponent)
 
 
 def sparse_moments(rows: SparseSource, weights: FloatArray | None = None,
@@ -239,26 +245,33 @@ def sparse_moments(rows: SparseSource, weights: FloatArray | None = None,
     exponent = -size if abs(size) > FAR else 0
     given = np.empty(0) if weights is None else weights
 
-    def part(first: int, last: int) -> tuple[AnyArray, FloatArray, FloatArray, FloatArray]:
+    def part(first: int, last: int) -> tuple[AnyArray, FloatArray, FloatArray, FloatArray,
+                                             FloatArray]:
         counts = np.zeros(rows.features, np.int64)
-        weight, centre, squares = np.zeros((3, rows.features))
+        weight, centre, lost, squares = np.zeros((4, rows.features))
         for which, entries in rows.pieces(first, last, np.float64, exponent=exponent):
-            add_moments(*entries, given[which], counts, weight, centre, squares)
-        return counts, weight, centre, squares
+            add_moments(*entries, given[which], counts, weight, centre, lost, squares)
+        return counts, weight, centre, lost, squares
 
-    parts = rows.mapped(rows.parts(4), part)
-    counts, weight, centre, squares = parts[0]
-    for more_counts, more_weight, more_centre, more in parts[1:]:
-        step, counts = more_centre - centre, counts + more_counts
-        centre, squares, weight = _merged(centre, squares + more, weight, step, more_weight)
+    # a part without weight would begin at 0, and round where the others are far from it
+    parts = sorted(rows.mapped(rows.parts(4), part), key=lambda found: not found[0].any())
+    counts, weight, centre, lost, squares = parts[0]
+    for more_counts, more_weight, more_centre, more_lost, more in parts[1:]:
+        counts = counts + more_counts
+        step = (more_centre - centre) + (more_lost - lost)
+        centre, lost, squares, weight = _merged(centre, lost, squares + more, weight, step,
+                                                more_weight)
     used = len(rows) if weights is None else int(np.count_nonzero(weights))
     total = float(len(rows)) if weights is None else float(weights.sum())
     zeros = np.where(counts == used, 0.0, np.maximum(total - weight, 0.0))
-    centre, squares, _ = _merged(centre, squares, weight, -centre, zeros)
+    centre, lost, squares, _ = _merged(centre, lost, squares, weight, -centre - lost, zeros)
     about = centre if mean is None else np.ldexp(mean, exponent)
     shift, rest = parts_of_centre(about, squares, total, counts == used)
-    average = centre - (about - rest)
-    squares += total * (centre - about)**2
+    average = (centre - (about - rest)) + lost
+    if mean is None:
+        rest = average
+    else:
+        squares += total * ((centre - about) + lost)**2
     return SparseMoments(about, squares, shift, rest, average, used, total, mean is None, exponent)
 
 
@@ -269,12 +282,15 @@ def parts_of_centre(mean: FloatArray, squares: FloatArray, weight: float, full: 
     return np.where(first, mean, 0.0) if first.any() else None, np.where(first, 0.0, mean)
 
 
-def _merged(mean: FloatArray, squares: FloatArray, weight: FloatArray, step: FloatArray,
-            more: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _merged(mean: FloatArray, lost: FloatArray, squares: FloatArray, weight: FloatArray,
+            step: FloatArray, more: FloatArray
+            ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Add rows of weight `more` whose mean lies `step` away (Chan, Golub & LeVeque 1983)."""
     both = weight + more
     share = more / np.where(both > 0, both, 1.0)
-    return mean + step * share, squares + step**2 * (weight * share), both
+    move = lost + step * share
+    moved = mean + move
+    return moved, (mean - moved) + move, squares + step**2 * (weight * share), both
 
 
 @dataclass
@@ -387,12 +403,8 @@ def sparse_product(rows: SparseSource, factor: AnyArray, offset: FloatArray | No
     return result
 
 
-def sparse_adjoint(rows: SparseSource, factor: AnyArray, shift: FloatArray | None = None,
-                   exponent: int = 0) -> FloatArray:
-    """Return A' `factor`, (d, k), float64, for a `factor` (n, k) in float64 or float32.
-
-    `shift` and `exponent` change the stored values as in `SparseSource.pieces`.
-    """
+def sparse_adjoint(rows: SparseSource, factor: AnyArray) -> FloatArray:
+    """Return A' `factor`, (d, k), float64, for a `factor` (n, k) in float64 or float32."""
     from fastdr._jit_sparse import add_adjoint
 
     width = LINE // factor.dtype.itemsize
@@ -401,7 +413,7 @@ def sparse_adjoint(rows: SparseSource, factor: AnyArray, shift: FloatArray | Non
 
         def part(first: int, last: int, strip: AnyArray = strip) -> AnyArray:
             out = np.zeros((rows.features, width), strip.dtype)
-            for which, entries in rows.pieces(first, last, strip.dtype, shift, exponent):
+            for which, entries in rows.pieces(first, last, strip.dtype):
                 add_adjoint(*entries, strip[which], out)
             return out
 

@@ -133,7 +133,7 @@ def _axes(given: SparseRows, components: int, way: Plan, certify: bool, *, rng: 
     method = "lanczos" if columns else "eig"
     where = "rows" if matrix is None else "scatter"
     spectrum = replace(
-        _spectrum(pairs, components, given), error=error, method=f"{method}({where})",
+        _spectrum(pairs, components, given, error), method=f"{method}({where})",
         passes=passes + proving, columns=columns, solver="lanczos" if columns else "lapack",
         converged=pairs.converged,
         residual=float(pairs.residuals.max()) / (pairs.scale or 1.0) if columns else None)
@@ -182,15 +182,14 @@ def certain(found: Spectrum) -> Spectrum:
                        told, lower=np.where(values > 0, told.lower, 0.0)))
 
 
-def _spectrum(found: Ritz, components: int, given: SparseRows) -> Spectrum:
+def _spectrum(found: Ritz, components: int, given: SparseRows, error: float) -> Spectrum:
     """Complete eigenpairs of a scatter, whose rank is bounded."""
     values, features = np.maximum(found.values, 0.0), found.vectors.shape[1]
     cut = max(given.told.count, features) * EPS * math.sqrt(values.max(initial=0.0))
     rank = int(np.count_nonzero(np.sqrt(values) > cut))
     left = max(0.0, given.total - float(values.sum())) if len(values) < given.bound else 0.0
     return Spectrum(np.concatenate([values, np.zeros(components - len(values))]),
-                    completed(found.vectors, components), left, given.total,
-                    slack(features) * found.scale, rank, "", 1)
+                    completed(found.vectors, components), left, given.total, error, rank, "", 1)
 
 
 def _decomposed(matrix: FloatArray, count: int, keep: bool) -> Ritz:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from fastdr.sparse import SparseMoments, SparseSource, sparse_adjoint, sparse_product
+from fastdr.sparse import SparseMoments, SparseSource, sparse_product
 from fastdr.validation import FloatArray
 
+GROUP = 64  # products an entry of the sum that are summed by themselves: rounding adds up in a sum
 
 def sparse_gram(rows: SparseSource, moments: SparseMoments, scale: FloatArray | None = None,
                 weights: FloatArray | None = None) -> FloatArray:
@@ -16,12 +17,7 @@ def sparse_gram(rows: SparseSource, moments: SparseMoments, scale: FloatArray | 
     O(sum of squares of the entries a row); for few features and sparse rows.
     """
     total = _outer_products(rows, moments.shift, moments.exponent, weights)
-    average = moments.average
-    if moments.shift is not None:  # known to eps shift only, which may be more than it is
-        ones = np.ones(len(rows)) if weights is None else weights
-        sums = sparse_adjoint(rows, ones[:, None], moments.shift, moments.exponent)
-        average = sums[:, 0] / moments.weight
-    both = np.outer(average - 0.5 * moments.rest, moments.weight * moments.rest)
+    both = np.outer(moments.average - 0.5 * moments.rest, moments.weight * moments.rest)
     total -= both + both.T
     if scale is not None:
         total /= scale
@@ -74,13 +70,17 @@ def _outer_products(rows: SparseSource, shift: FloatArray | None, exponent: int,
     """Return A'W A, symmetric, (d, d), the stored values changed as `SparseSource.pieces` does."""
     from fastdr._jit_sparse import add_gram  # importing Numba is slow
 
-    given = np.empty(0) if weights is None else weights
+    given, most = np.empty(0) if weights is None else weights, GROUP * rows.features**2
 
     def part(first: int, last: int) -> FloatArray:
-        out = np.zeros((rows.features, rows.features))
+        work = int((np.diff(rows.indptr[first:last + 1]).astype(np.int64)**2).sum())
+        total = np.zeros((rows.features, rows.features))
+        out, held = np.zeros_like(total) if work > most else total, 0
         for which, entries in rows.pieces(first, last, np.float64, shift, exponent):
-            add_gram(*entries, given[which], out)
-        return out
+            held = add_gram(*entries, given[which], out, total, held, most)
+        if out is not total:
+            total += out
+        return total
 
     total = rows.sum_of_parts(rows.parts(rows.features), part)
     total += np.triu(total, 1).T

@@ -33,7 +33,7 @@ def moments_of_sparse(rows: SparseSource, weights: FloatArray | None = None) -> 
                          "by a power of ten.")
     squared = told.weight if weights is None else float(weights @ weights)
     return Moments(told.count, told.weight, squared, told.mean,
-                   sparse_gram(rows, told, None, weights), np.zeros_like(told.mean))
+                   sparse_gram(rows, told, None, weights), told.lost)
 
 
 def _full(rows: SparseSource) -> bool:

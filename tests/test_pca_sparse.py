@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from reference import integer_scatter
 from tolerance import eigenvalue_error, subspace_angle
 
 import fastdr
@@ -100,6 +101,27 @@ def test_offsets_are_no_matter(rng):
     found = fastdr.PCA(5).fit(sp.csr_array(far)).explained_variance_
     expected = fastdr.PCA(5).fit(near).explained_variance_
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7 * expected[0])
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8, 1e12])
+@pytest.mark.parametrize("more", [{}, {"n_components": 2, "svd_solver": "lanczos"},
+                                  {"standardize": True}], ids=str)
+@pytest.mark.parametrize("shape", [(3000, 6), (6, 3000)])
+def test_full_columns_far_from_zero_lose_nothing(rng, offset, more, shape):
+    N = rng.integers(-512, 512, shape)
+    C = integer_scatter(N) / 256**2 / (shape[0] - 1)
+    scale = np.sqrt(np.diagonal(C)) if more.get("standardize") else np.ones(shape[1])
+    most = min(shape[1], shape[0] - 1)
+    expected = np.linalg.svd((N - N.mean(axis=0)) / 256 / scale, compute_uv=False)[:most]**2
+    expected /= shape[0] - 1
+    found = fastdr.PCA(**{"n_components": most} | more).fit(sp.csr_array(N / 256 + offset))
+    atol = eigenvalue_error(min(shape), 2 * expected[0])
+    np.testing.assert_allclose(found.explained_variance_, expected[:found.n_components_], rtol=0,
+                               atol=atol)
+    assert found.total_variance_ == pytest.approx((np.diagonal(C) / scale**2).sum(), rel=1e-14)
+    told = found.certificate_
+    assert (told.lower <= expected[:found.n_components_] + atol / 8).all()
+    assert (told.upper >= expected[:found.n_components_] - atol / 8).all()
 
 
 def test_what_is_refused(rng):

@@ -2,11 +2,13 @@
 
 import json
 import tracemalloc
+from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from reference import weighted_scatter
+from reference import integer_scatter, scatter, weighted_scatter
 from tolerance import rounding
 
 import fastdr
@@ -108,6 +110,42 @@ def test_full_columns_far_from_zero_keep_their_digits(rng):
     slip = 300 * EPS * 1e8 * size / np.sqrt(300)  # the mean itself is rounded to eps 1e8
     for found in (sparse_gram(rows, told)[5:7], applied(SparseAction(rows, told), part)):
         assert (np.abs(found - C[5:7]) <= rounding(float, 18, size[5:7, None] * size) + slip).all()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_rounding_takes_from_a_mean_is_kept(rng, weighted):
+    """Over many parts, of which the first has no weight."""
+    N, weights = rng.integers(0, 2048, (20_000, 5)), rng.integers(0, 3, 20_000)
+    weights[:9000] = 0
+    weights = weights if weighted else np.ones_like(weights)
+    told = sparse_moments(SparseSource.of(sp.csr_array(N / 256 + 1e10)),
+                          weights.astype(float) if weighted else None)
+    true = [Fraction(int(total), 256 * int(weights.sum())) + 10**10 for total in weights @ N]
+    off = [float(Fraction(mean) + Fraction(lost) - exact)
+           for mean, lost, exact in zip(told.mean, told.lost, true, strict=True)]
+    np.testing.assert_allclose(off, 0, atol=64 * EPS)
+    np.testing.assert_allclose(told.squares, np.diagonal(integer_scatter(N, weights)) / 256**2,
+                               rtol=1e-13)
+
+
+def test_squares_of_light_entries_far_from_the_others(rng):
+    D = rng.integers(-50, 50, (500, 2)) / 8
+    D[:40] += 1e9
+    weights = np.where(np.arange(500) < 40, 1e-18, 1.0)
+    found = sparse_moments(SparseSource.of(sp.csr_array(D)), weights)
+    exact = np.diagonal(scatter(D, weights)).astype(float)
+    np.testing.assert_allclose(found.squares, exact, rtol=1e-7)
+
+
+def test_sums_of_many_products_round_as_those_of_few(rng):
+    """Squares of numbers of few values round the same way again and again."""
+    D = 1.9 * (2.0 * rng.integers(0, 2, (100_000, 2)) - 1)
+    rows = SparseSource.of(sp.csr_array(D))
+    about_zero = sparse_moments(rows, mean=np.zeros(2))
+    with mpmath.workdps(40):
+        exact = float(100_000 * mpmath.mpf(1.9)**2)
+    found = np.diagonal(sparse_gram(rows, about_zero))
+    np.testing.assert_allclose(found, exact, rtol=4e-14)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
