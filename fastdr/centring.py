@@ -186,10 +186,9 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
             found = _moments(_scaled(source, exponents), weights, scatter and not wide, precision)
     single = (working_dtype(source.dtype) == np.float32 and not double and not exponents.any()
               and (wide or found.count > FEW_ROWS))
+    about = None if mean is None else np.ldexp(mean, exponents)
     divisor = found.weight - (mean is None)
-    result = replace(found, source=source, wide=wide, single=single, divisor=divisor)
-    if mean is not None:
-        result = _about(result, np.ldexp(mean, exponents))
+    result = replace(_told(source, weights, found, divisor, about), wide=wide, single=single)
     if standardize:
         return standardized(result, exponents)
     result = replace(result, exponent=int(exponents[0]))
@@ -211,24 +210,20 @@ def centred_moments(source: Source, weights: FloatArray | None, total: Moments |
 
     `mean` and `standardize` as for `centred_rows`; ValueError if the weights leave no divisor.
     """
-    scatter = total.scatter.copy() if isinstance(total, Moments) else None
+    if isinstance(total, Moments):
+        total = replace(total, scatter=total.scatter.copy())
     divisor = total.divisor(kind=kind) if mean is None else total.weight
-    rows = CentredRows(source, weights, total.mean, total.squares, scatter, None, total.count,
-                       total.weight, divisor, wide=False, single=False)
-    if mean is not None:
-        rows = _about(rows, mean)
+    rows = _told(source, weights, total, divisor, mean)
     return standardized(rows) if standardize else rows.scaled(level(rows.squares))
 
 
 def _moments(source: Source, weights: FloatArray | None, scatter: bool, precision: Precision
-             ) -> CentredRows:
+             ) -> Moments | ColumnMoments:
     """Mean and sums of squares, or all of the scatter, in one pass."""
     if scatter:
-        found = (Moments.of(source.array, weights, precision=precision)
-                 if isinstance(source, ArraySource)
-                 else Moments.of_source(source, weights, precision=precision))
-        return CentredRows(source, weights, found.mean, found.squares, found.scatter, None,
-                           found.count, found.weight, found.weight, False, False)
+        return (Moments.of(source.array, weights, precision=precision)
+                if isinstance(source, ArraySource)
+                else Moments.of_source(source, weights, precision=precision))
     if hasattr(source, "summed"):  # where the rows are
         total: ColumnMoments = source.summed(ColumnMoments.of, weights)
     else:
@@ -238,8 +233,7 @@ def _moments(source: Source, weights: FloatArray | None, scatter: bool, precisio
             start += len(block)
             if part is None or part.any():
                 total += ColumnMoments.of(block, part)
-    return CentredRows(source, weights, total.mean, total.squares, None, None, total.count,
-                       total.weight, total.weight, False, False)
+    return total
 
 
 def _scaled(source: Source, exponents: NDArray[np.intc]) -> Source:
@@ -275,13 +269,19 @@ def _rescue_exponents(source: Source, mean: FloatArray, squares: FloatArray, eac
     return np.where(doubtful & (spread > 0), exponents, none)
 
 
-def _about(rows: CentredRows, mean: FloatArray) -> CentredRows:
-    """Move the centre to a known `mean`."""
-    step = rows.mean - mean
-    if rows.scatter is not None:
-        for row, factor in enumerate(rows.weight * step):  # no second d x d
-            rows.scatter[row] += factor * step
-    return replace(rows, mean=mean, squares=rows.squares + rows.weight * step**2)
+def _told(source: Source, weights: FloatArray | None, found: Moments | ColumnMoments |
+          LowRankMoments, divisor: float, about: FloatArray | None) -> CentredRows:
+    """Return rows of these moments, centred at their mean or at a known one; takes the scatter."""
+    scatter = found.scatter if isinstance(found, Moments) else None
+    rows = CentredRows(source, weights, found.mean, found.squares, scatter, None, found.count,
+                       found.weight, divisor, wide=False, single=False)
+    if about is None:
+        return rows
+    step = (found.mean - about) + found.rest
+    if scatter is not None:
+        for row, factor in enumerate(found.weight * step):  # no second d x d
+            scatter[row] += factor * step
+    return replace(rows, mean=about, squares=rows.squares + found.weight * step**2)
 
 
 def standardized(rows: CentredRows, exponents: Any = 0) -> CentredRows:

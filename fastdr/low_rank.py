@@ -75,7 +75,7 @@ class LowRankMoments(Weighted):
         given = as_rows(X)
         weights = as_weights(sample_weight, given.shape[0])
         dense = given.dense(0, len(given)) if isinstance(given, SparseSource) else given
-        mean, _ = column_moments(dense, weights)
+        mean, _, _ = column_moments(dense, weights)
         factor = dense.astype(np.float64)
         factor -= mean
         rest = np.average(factor, axis=0, weights=weights)

@@ -463,8 +463,11 @@ def _column_sums(X: AnyArray, shift: FloatArray, root: FloatArray | None
     return sums, squares
 
 
-def column_moments(X: AnyArray, weight: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
-    """Return (mean, squares) of the columns, squares = Σ weight (x - mean)²; no (d, d) matrix.
+def column_moments(X: AnyArray, weight: FloatArray | None = None
+                   ) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return (mean, squares, rest) of the columns; no (d, d) matrix.
+
+    squares = Σ weight (x - mean)², and rest is what rounding took from the mean.
 
     One pass over `X`, O(n d), for data with more features than rows, and a second one where the
     first rows are not near the mean. Raises ValueError for NaN and infinity.
@@ -476,10 +479,10 @@ def column_moments(X: AnyArray, weight: FloatArray | None = None) -> tuple[Float
         sums, squares = _column_sums(X, means, root)
         with np.errstate(all="ignore"):
             step = sums / total
-            means, moved = means + step, total * step**2
+            shift, means, moved = means, means + step, total * step**2
             squares -= moved
         if not (moved > NEAR * squares).any():
             break
     if not np.isfinite(means).all() or not np.isfinite(squares).all():
         raise_not_finite(X)
-    return means, squares
+    return means, squares, (shift - means) + step

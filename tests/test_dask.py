@@ -431,3 +431,15 @@ def test_dask_ml_finds_the_same(rng):
 def test_importing_fastdr_does_not_import_dask(run_python):
     run_python("import sys, fastdr; fastdr.PCA; assert 'dask' not in sys.modules")
     assert fastdr.open_rows
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("rows", [300, 6])
+def test_a_known_mean_far_from_zero_costs_no_digits(rng, sparse, rows):
+    A = rng.integers(-3000, 3000, (rows, 20)) / 1024
+    X = da.from_array(A + 1e10, chunks=(rows // 3, 20))
+    X = X.map_blocks(sp.csr_array) if sparse else X
+    found = PCA(2, mean=np.full(20, 1e10)).fit(X)
+    expected = np.linalg.svd(A, compute_uv=False)[:2]**2 / rows
+    np.testing.assert_allclose(found.explained_variance_, expected, rtol=1e-12)
+    assert found.total_variance_ == pytest.approx((A**2).sum() / rows, rel=1e-14)

@@ -31,6 +31,16 @@ def spectrum_of(rows, weights=None):
     return np.linalg.eigvalsh(scatter)[::-1], scatter
 
 
+def test_a_known_mean_far_from_zero_costs_no_digits(rng, few_features):
+    A = rng.integers(-3000, 3000, (60, 40)) / 1024
+    expected = np.linalg.svd(A, compute_uv=False)[:30]**2 / 60
+    found = PCA(30, mean=np.full(40, 1e10))
+    for start in range(0, 60, 20):
+        found.partial_fit(A[start:start + 20] + 1e10)
+    np.testing.assert_allclose(found.explained_variance_, expected, rtol=1e-12)
+    assert found.total_variance_ == pytest.approx((A**2).sum() / 60, rel=1e-14)
+
+
 def slip(values, steps):
     """What rounding may add in each of so many truncations."""
     return 64 * EPS * (steps + 4) * np.sqrt(len(values)) * values[0]

@@ -6,6 +6,7 @@ from math import lgamma, log, pi
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.decomposition import PCA as ScikitPCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -16,7 +17,9 @@ from tolerance import assert_orthonormal, eigenvalue_error, turned
 import fastdr
 from fastdr.dimension import fraction, minka, minka_evidence
 from fastdr.plan import ITERATIVE
+from fastdr.scatter import single_error
 from fastdr.sources import BlockSource
+from fastdr.statistics import FEW_ROWS
 
 
 @pytest.mark.parametrize("parameters", [
@@ -91,6 +94,65 @@ def test_a_known_mean_has_divisor_n(iris, solver):
                            svd_solver=solver).fit(iris)
         np.testing.assert_allclose(model.reconstruction_error(iris), model.model_.left_out,
                                    rtol=1e-10, atol=1e-13)
+
+
+def in_blocks(X, **known):
+    return BlockSource(lambda: (X[i:i + 70] for i in range(0, len(X), 70)), X.shape[1], **known)
+
+
+def in_batches(pca, X, weights):
+    for start in range(0, len(X), 70):
+        part = slice(start, start + 70)
+        pca.partial_fit(X[part], sample_weight=None if weights is None else weights[part])
+    return pca
+
+
+FAR = {
+    "array": lambda pca, X, w: pca.fit(X, sample_weight=w),
+    "blocks": lambda pca, X, w: pca.fit(in_blocks(X, rows=len(X), dtype=X.dtype), sample_weight=w),
+    "batches": in_batches,
+    "sparse": lambda pca, X, w: pca.fit(csr_array(X), sample_weight=w),
+    "read once": lambda pca, X, w: pca.fit(iter(np.array_split(X, 3))),
+}
+
+
+@pytest.mark.parametrize("way", FAR)
+@pytest.mark.parametrize("shape", [(210, 3), (9000, 3), (7, 30)])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("kind", ["f8", "f4"])
+def test_a_known_mean_far_from_zero_costs_no_digits(rng, way, shape, weighted, standardize, kind):
+    if way == "read once" and (weighted or shape[0] < shape[1]):
+        pytest.skip("the number of rows is not known")
+    offset, step = (1e10, 1024.0) if kind == "f8" else (2.0**20, 4.0)
+    N = rng.integers(-3 * step, 3 * step, shape)
+    weights = rng.integers(0, 3, shape[0]).astype(float) if weighted else None
+    counts = np.ones(shape[0]) if weights is None else weights
+    A = N / step + 2
+    square = (A.T * counts) @ A / counts.sum()
+    scale = np.sqrt(np.diagonal(square)) if standardize else np.ones(shape[1])
+    expected = np.linalg.svd(np.sqrt(counts)[:, None] * A / scale, compute_uv=False)**2
+    expected /= counts.sum()
+    pca = fastdr.PCA(2, mean=np.full(shape[1], offset - 2), standardize=standardize)
+    found = FAR[way](pca, (N / step + offset).astype(kind), weights)
+    atol = 2 * eigenvalue_error(max(min(shape), 3), expected[0])
+    in_single = way in ("array", "blocks", "read once") and shape[0] > FEW_ROWS
+    if kind == "f4" and (in_single or (shape[0] < shape[1] and way != "sparse")):
+        atol = single_error(shape[0]) * expected.sum()
+    np.testing.assert_allclose(found.explained_variance_, expected[:2], rtol=0, atol=atol)
+    total = (np.diagonal(square) / scale**2).sum()
+    assert found.total_variance_ == pytest.approx(total, rel=max(1e-14, atol / total / 100))
+    told = found.certificate_
+    assert (told.lower <= expected[:2] + atol / 8).all()
+    assert (told.upper >= expected[:2] - atol / 8).all()
+
+
+def test_what_is_said_of_a_known_mean_does_not_depend_on_the_solver(rng, solver):
+    A = rng.integers(-3000, 3000, (200, 3)) * [3, 2, 1] / 1024
+    expected = np.linalg.svd(A, compute_uv=False)[:2]**2 / 200
+    found = fastdr.PCA(2, mean=np.full(3, 1e10), svd_solver=solver).fit(A + 1e10)
+    np.testing.assert_allclose(found.explained_variance_, expected, rtol=1e-12)
+    assert found.total_variance_ == pytest.approx(np.trace(A.T @ A) / 200, rel=1e-14)
 
 
 def test_weights_stand_for_rows(rng, solver, floating):
