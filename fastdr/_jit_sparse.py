@@ -149,19 +149,9 @@ def add_gram_action(indptr: Any, indices: Any, values: Any, weights: FloatArray,
 
 
 @njit(nogil=True)
-def add_gram(indptr: Any, indices: Any, values: Any, weights: FloatArray, out: FloatArray,
-             total: FloatArray, held: int, most: int) -> int:
-    """Add A' W A to the upper triangle of out (d, d); indices ascend in each row.
-
-    `out` joins `total` and begins anew after `most` products; returns the products it holds, by
-    now `held`.
-    """
+def add_gram(indptr: Any, indices: Any, values: Any, weights: FloatArray, out: FloatArray) -> None:
+    """Add A' W A to the upper triangle of out (d, d); indices ascend in each row."""
     for row in range(indptr.size - 1):
-        if held > most:
-            total += out
-            out[:] = 0.0
-            held = 0
-        held += (indptr[row + 1] - indptr[row])**2
         for first in range(indptr[row], indptr[row + 1]):
             value = np.float64(values[first])
             if weights.size:
@@ -169,7 +159,6 @@ def add_gram(indptr: Any, indices: Any, values: Any, weights: FloatArray, out: F
             target = out[indices[first]]
             for second in range(first, indptr[row + 1]):
                 target[np.uint32(indices[second])] += value * values[second]
-    return held
 
 
 @njit(nogil=True)

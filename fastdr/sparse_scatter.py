@@ -8,7 +8,6 @@ from scipy.sparse import csr_array
 from fastdr.sparse import SparseMoments, SparseSource, sparse_product
 from fastdr.validation import FloatArray
 
-GROUP = 64  # products an entry of the sum that are summed by themselves: rounding adds up in a sum
 
 def sparse_gram(rows: SparseSource, moments: SparseMoments, scale: FloatArray | None = None,
                 weights: FloatArray | None = None) -> FloatArray:
@@ -70,17 +69,13 @@ def _outer_products(rows: SparseSource, shift: FloatArray | None, exponent: int,
     """Return A'W A, symmetric, (d, d), the stored values changed as `SparseSource.pieces` does."""
     from fastdr._jit_sparse import add_gram  # importing Numba is slow
 
-    given, most = np.empty(0) if weights is None else weights, GROUP * rows.features**2
+    given = np.empty(0) if weights is None else weights
 
     def part(first: int, last: int) -> FloatArray:
-        work = int((np.diff(rows.indptr[first:last + 1]).astype(np.int64)**2).sum())
-        total = np.zeros((rows.features, rows.features))
-        out, held = np.zeros_like(total) if work > most else total, 0
+        out = np.zeros((rows.features, rows.features))
         for which, entries in rows.pieces(first, last, np.float64, shift, exponent):
-            held = add_gram(*entries, given[which], out, total, held, most)
-        if out is not total:
-            total += out
-        return total
+            add_gram(*entries, given[which], out)
+        return out
 
     total = rows.sum_of_parts(rows.parts(rows.features), part)
     total += np.triu(total, 1).T

@@ -4,7 +4,6 @@ import json
 import tracemalloc
 from fractions import Fraction
 
-import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -135,17 +134,6 @@ def test_squares_of_light_entries_far_from_the_others(rng):
     found = sparse_moments(SparseSource.of(sp.csr_array(D)), weights)
     exact = np.diagonal(scatter(D, weights)).astype(float)
     np.testing.assert_allclose(found.squares, exact, rtol=1e-7)
-
-
-def test_sums_of_many_products_round_as_those_of_few(rng):
-    """Squares of numbers of few values round the same way again and again."""
-    D = 1.9 * (2.0 * rng.integers(0, 2, (100_000, 2)) - 1)
-    rows = SparseSource.of(sp.csr_array(D))
-    about_zero = sparse_moments(rows, mean=np.zeros(2))
-    with mpmath.workdps(40):
-        exact = float(100_000 * mpmath.mpf(1.9)**2)
-    found = np.diagonal(sparse_gram(rows, about_zero))
-    np.testing.assert_allclose(found, exact, rtol=4e-14)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
