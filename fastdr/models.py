@@ -270,6 +270,7 @@ class LinearModel(PartlyObserved):
                 distances[start:start + step] = self._distances(block, kept)
         if isinstance(X, np.ndarray) and not np.isfinite(distances).all():
             raise_not_finite(X)
+        distances[np.isnan(distances)] = np.inf  # of rows so far away that sums overflow
         density: FloatArray = -0.5 * (features * math.log(2 * math.pi) + log_volume + distances)
         return density
 
@@ -293,12 +294,14 @@ class LinearModel(PartlyObserved):
 
     def centred(self, X: AnyArray) -> FloatArray:
         """Return a block of rows in the units of `variances`: about the mean, scaled, float64."""
-        rows = X.astype(np.float64) - self.mean
+        down = min(self.exponent, 0) if self.scale is None else -1
+        rows = times_power(X.astype(np.float64), down)  # first, for a difference may overflow
+        rows -= times_power(self.mean, down)
         if self.scale is not None:
-            rows /= self.scale
-        if self.exponent:
-            np.ldexp(rows, self.exponent, out=rows)
-        return rows
+            rows /= times_power(self.scale, down)
+            down = 0
+        centred: FloatArray = times_power(rows, self.exponent - down)
+        return centred
 
     def _rows(self, X: Any) -> AnyArray | SparseSource:
         rows = as_rows(X)

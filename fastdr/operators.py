@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,8 +19,9 @@ from fastdr._dense import (
     SymmetricSum,
     gram_width,
 )
+from fastdr.mapped import read
 from fastdr.scatter import ScatterSum
-from fastdr.sources import Rows
+from fastdr.sources import Rows, block_rows
 from fastdr.sparse import SparseSource, as_rows, sparse_product
 from fastdr.threads import get_num_threads, ordered_map, ordered_sum, together
 from fastdr.validation import (
@@ -43,6 +45,7 @@ _CHUNK_ROWS = 64
 _GRAM_CHUNKS, _GRAM_ROWS, _GRAM_STEP, _STRIPS = 16, 120, 24, 4
 _SYMMETRIC_CHUNKS = 8
 _NONE = np.empty(0)
+HUGE = 2.0**1022  # differences of numbers up to that are finite
 Chunks = TypeVar("Chunks", bound=RowChunks)
 
 
@@ -68,7 +71,8 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
     Raises
     ------
     ValueError
-        NaN, infinity or masked values in an operand, mismatched shapes, unusable `out`.
+        NaN, infinity or masked values in an operand, mismatched shapes, unusable `out`; a result
+        that its dtype does not hold.
     TypeError
         Complex or non-numeric operands.
 
@@ -95,22 +99,37 @@ def project(X: Any, components: ArrayLike, mean: ArrayLike | None = None,
 def centred_product(rows: AnyArray | SparseSource, factors: AnyArray, mean: FloatArray | None,
                     scale: FloatArray | None, out: AnyArray) -> AnyArray:
     """Do the work of `project` on arguments that have been judged, all but finiteness of rows."""
-    if scale is not None:
-        factors = factors / scale
     if isinstance(rows, SparseSource):
-        return _sparse_scores(rows, factors, mean, out)
-    shift = _NONE if mean is None else mean
-    if not _product(rows, shift, np.ascontiguousarray(factors.T, out.dtype), _NONE, out):
-        raise_not_finite(rows)
+        return _sparse_scores(rows, factors, mean, scale, out)
+    with np.errstate(over="ignore"):
+        divided = factors if scale is None else factors / scale
+        right = np.ascontiguousarray(divided.T, out.dtype)
+    if not _product(rows, _NONE if mean is None else mean, right, _NONE, out):
+        _redo(rows, "X", partial(_scores, factors, mean, scale), out)
     return out
 
 
-def _sparse_scores(rows: SparseSource, factors: AnyArray, mean: FloatArray | None, out: AnyArray
-                   ) -> AnyArray:
-    """Put (rows - mean) factors' into `out`; in float64 if centred, for the mean comes off last."""
-    factors = factors.astype(out.dtype if mean is None or not mean.any() else np.float64)
-    offset = None if mean is None else factors @ mean
-    return sparse_product(rows, factors.T, offset, out)
+def _scores(factors: AnyArray, mean: FloatArray | None, scale: FloatArray | None, rows: FloatArray
+            ) -> FloatArray:
+    """Return the scores of rows, infinite only where float64 ends."""
+    units, exponents = _centred(rows, mean, scale)
+    scores: FloatArray = np.ldexp(units @ factors.T, exponents)
+    return scores
+
+
+def _sparse_scores(rows: SparseSource, factors: AnyArray, mean: FloatArray | None,
+                   scale: FloatArray | None, out: AnyArray) -> AnyArray:
+    """Put the scores into `out`; in float64 if centred, for the mean comes off last."""
+    dtype = out.dtype if mean is None or not mean.any() else np.float64
+    with np.errstate(all="ignore"):
+        divided = (factors if scale is None else factors / scale).astype(dtype)
+        sparse_product(rows, divided.T, None if mean is None else divided @ mean, out)
+    if not np.isfinite(out).all():
+        start = 0
+        for block in rows.blocks():
+            centred_product(block, factors, mean, scale, out[start:start + len(block)])
+            start += len(block)
+    return out
 
 
 def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
@@ -132,7 +151,8 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
     Raises
     ------
     ValueError
-        NaN, infinity or masked values in an operand, mismatched shapes, unusable `out`.
+        NaN, infinity or masked values in an operand, mismatched shapes, unusable `out`; a result
+        that its dtype does not hold.
     TypeError
         Sparse `Z`; complex or non-numeric operands.
 
@@ -154,13 +174,22 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
                          f"{factors.shape}; expected ({rows.shape[1]}, d).")
     features = factors.shape[1]
     multiplier = as_scale(scale, features)
-    if multiplier is not None:
-        factors = factors * multiplier
     offset = _NONE if mean is None else as_vector(mean, features, "mean")
     out = output(out, (rows.shape[0], features), dtype, rows, components, mean, scale)
-    if not _product(rows, _NONE, np.ascontiguousarray(factors, dtype), offset, out):
-        raise_not_finite(rows, "Z")
+    with np.errstate(over="ignore"):
+        right = np.ascontiguousarray(factors if multiplier is None else factors * multiplier, dtype)
+    if not _product(rows, _NONE, right, offset, out):
+        _redo(rows, "Z", partial(_fits, factors, offset if offset.size else 0.0, multiplier), out)
     return out
+
+
+def _fits(factors: FloatArray, mean: FloatArray | float, scale: FloatArray | None, rows: FloatArray
+          ) -> FloatArray:
+    """Return the rows that scores stand for, infinite only where float64 ends."""
+    units, exponents = _units(rows)
+    halves = np.ldexp(units @ factors * (1.0 if scale is None else scale), exponents - 1)
+    fits: FloatArray = 2 * (halves + np.multiply(mean, 0.5))
+    return fits
 
 
 def multiply(X: AnyArray, V: AnyArray) -> AnyArray:
@@ -195,10 +224,10 @@ def multiply_symmetric(C: AnyArray, V: AnyArray) -> AnyArray:
 
 def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatArray,
              out: AnyArray) -> bool:
-    """Put (rows - shift) factor + offset into `out`; tell whether all of it is finite."""
+    """Put (rows - shift) factor + offset into `out`; tell whether all is known to be finite."""
     depth, width = factor.shape
     if rows.shape[0] == 0 or width == 0:
-        return True
+        return len(rows) == 0
     right = Matrix(factor)
 
     def made(matrix: Matrix, start: int, first: int, last: int, step: int, threads: int
@@ -207,6 +236,47 @@ def _product(rows: AnyArray, shift: FloatArray, factor: AnyArray, offset: FloatA
                         Matrix(out[start:], writable=True))
 
     return all(done.finite for done in _chunked(Rows(rows), _chunk(depth * max(width, 8)), made))
+
+
+def _redo(rows: AnyArray, name: str, made: Callable[[FloatArray], FloatArray], out: AnyArray
+          ) -> None:
+    """Put made(block) into `out` for finite rows whose result is not, in float64, by blocks.
+
+    Raises ValueError for other rows and what `out` cannot hold; squares, (n,), may be infinite.
+    """
+    raise_not_finite(rows, name)
+    step, results = block_rows(rows.shape[1]), out if out.ndim == 2 else out[:, None]
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        some = np.flatnonzero(~np.isfinite(results[part]).all(axis=1))
+        if not some.size:
+            continue
+        with np.errstate(all="ignore"):
+            found = made(read(rows[part])[some].astype(np.float64)).astype(out.dtype)
+        lost = np.isnan(found) if out.ndim == 1 else np.any(~np.isfinite(found), axis=1)
+        if lost.any():
+            raise ValueError(f"{name} has row {start + int(some[np.argmax(lost)])}, whose result "
+                             f"leaves the range of {out.dtype}: numbers up to "
+                             f"{np.finfo(out.dtype).max:.1e} are allowed. Scale the rows"
+                             f"{', or pass them as float64' * (out.dtype == np.float32)}.")
+        out[part][some] = found
+
+
+def _centred(rows: FloatArray, mean: FloatArray | None, scale: FloatArray | None
+             ) -> tuple[FloatArray, FloatArray]:
+    """Return `_units` of (rows - mean) / scale, in which no difference overflows."""
+    half = 1.0
+    if mean is not None:
+        half = 0.5 if np.abs(rows).max() > HUGE or np.abs(mean).max() > HUGE else 1.0
+        rows = rows * half - mean * half
+    units, exponents = _units(rows if scale is None else rows / scale)
+    return units, exponents + (half < 1)
+
+
+def _units(rows: FloatArray) -> tuple[FloatArray, AnyArray]:
+    """Return rows times powers of two that leave them at most 1, and the exponents, (n, 1)."""
+    exponents = np.frexp(np.abs(rows).max(axis=1, keepdims=True))[1]
+    return np.ldexp(rows, -exponents), exponents
 
 
 def _chunked(rows: Rows, step: int, made: Callable[..., Chunks]) -> list[Chunks]:
@@ -253,7 +323,7 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
 
     Returns
     -------
-    (n,) float64 array, in squared units of `X`.
+    (n,) float64 array, in squared units of `X`; infinite beyond the range of float64.
 
     Raises
     ------
@@ -284,12 +354,14 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
     dtype = working_dtype(rows.dtype)
     factors = as_factors(components, rows.shape[1])
     divisor = as_scale(scale, rows.shape[1])
-    shift = _NONE if mean is None else as_vector(mean, rows.shape[1], "mean")
+    known = None if mean is None else as_vector(mean, rows.shape[1], "mean")
+    shift = _NONE if known is None else known
     errors = output(out, (rows.shape[0],), np.float64, rows, components, mean, scale)
     if not len(factors):  # nothing is projected on, so a zero direction does as well
         factors = np.zeros((1, rows.shape[1]))
-    forward = np.ascontiguousarray((factors if divisor is None else factors / divisor).T, dtype)
-    backward = np.ascontiguousarray(factors if divisor is None else factors * divisor, dtype)
+    with np.errstate(over="ignore"):
+        forward = np.ascontiguousarray((factors if divisor is None else factors / divisor).T, dtype)
+        backward = np.ascontiguousarray(factors if divisor is None else factors * divisor, dtype)
     into, back = Matrix(forward), Matrix(backward)
     step = _chunk(2 * rows.shape[1] * max(len(factors), 8))
 
@@ -299,8 +371,18 @@ def reconstruction_error(X: Any, components: ArrayLike, mean: ArrayLike | None =
 
     _chunked(Rows(rows), step, made)
     if not np.isfinite(errors).all():
-        raise_not_finite(rows)
+        _redo(rows, "X", partial(_errors, factors, known, divisor), errors)
     return errors
+
+
+def _errors(factors: FloatArray, mean: FloatArray | None, scale: FloatArray | None,
+            rows: FloatArray) -> FloatArray:
+    """Return squared distances of rows to their reconstruction, infinite where float64 ends."""
+    units, exponents = _centred(rows, mean, scale)
+    gaps, more = _units((units - units @ factors.T @ factors) * (1.0 if scale is None else scale))
+    squares: FloatArray = np.ldexp(np.einsum("ij,ij->i", gaps, gaps),
+                                   2 * (exponents + more)[:, 0])
+    return squares
 
 
 def gram(X: AnyArray, mean: FloatArray | None = None, scale: FloatArray | None = None,

@@ -287,8 +287,6 @@ class Subspace:
 
     def _scores(self, points: AnyArray) -> AnyArray:
         """Coordinates in the orthonormal basis; refuses NaN and infinity."""
-        if not self.dimension:
-            raise_not_finite(points)
         return project(points, self.orthonormal.T)
 
     def _project(self, points: AnyArray) -> AnyArray:

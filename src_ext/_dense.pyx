@@ -823,7 +823,7 @@ cdef class Products(RowChunks):
 
 
 cdef class RowErrors(RowChunks):
-    """Puts |a - (a forward) backward|² into out[first:last], a = row - shift.
+    """Puts |a - (a forward) backward|² into out[first:last], a = row - shift; NaN if it vanished.
 
     rows (n, p), forward (p, k), backward (k, p) row-major in the working dtype.
     """

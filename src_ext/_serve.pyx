@@ -104,7 +104,7 @@ cdef void run_row(const fastdr_model *m, Task task, bint single, const void *x, 
 
 cdef bint run_rows(const fastdr_model *m, Task task, bint single, const char *x, Py_ssize_t rows,
                    Py_ssize_t step, char *out, double *work) noexcept nogil:
-    """Do `task` for rows one after the other; tell whether all their scores are finite."""
+    """Do `task` for rows one after the other; tell whether their dtype holds all the scores."""
     cdef Py_ssize_t item = 4 if single else 8, i, j
     cdef Py_ssize_t size = (m.outputs if task == INVERSE else m.features) * item
     cdef Py_ssize_t result = (8 if task == ERROR else
@@ -113,7 +113,7 @@ cdef bint run_rows(const fastdr_model *m, Task task, bint single, const char *x,
     for i in range(rows):
         run_row(m, task, single, x + i * size, step, out + i * result, work)
         for j in range(m.axes):
-            check += work[j] * 0
+            check += (<double><float>work[j] if single else work[j]) * 0
     return check == 0
 
 
@@ -138,6 +138,13 @@ cdef bint run(const fastdr_model *m, Task task, ndarray x, Py_ssize_t rows, void
     return finite
 
 
+def again(method, x, name):
+    """Return what a model's method makes of finite rows whose scores left their range here."""
+    rows = numpy.atleast_2d(x)
+    raise_not_finite(rows, name)
+    return method(rows)
+
+
 cdef class Projector:
     """A linear model, frozen and ready to be applied to one row after the other.
 
@@ -157,7 +164,7 @@ cdef class Projector:
     Raises
     ------
     ValueError
-        From every method: wrong length, NaN or infinity, unusable `out`.
+        From every method: wrong length, NaN or infinity, scores out of range, unusable `out`.
     TypeError
         From every method: sparse, complex or non-numeric input.
 
@@ -230,7 +237,7 @@ cdef class Projector:
             x, rows = as_row(x, self.linear.features, "x"), 1
         z = results(x, self.linear.outputs)
         if not run(&self.linear, PROJECT, x, rows, PyArray_DATA(z)):
-            raise_not_finite(numpy.atleast_2d(x), "x")
+            z[...] = again(self.model.transform, x, "x")
         return z
 
     def into(self, x, out):
@@ -249,7 +256,7 @@ cdef class Projector:
             shape = (self.linear.outputs,) if x.ndim == 1 else (x.shape[0], self.linear.outputs)
             out = output(out, shape, x.dtype, None if x.ndim == 1 else x, self.model)
         if not run(&self.linear, PROJECT, x, rows, PyArray_DATA(<ndarray>out)):
-            raise_not_finite(numpy.atleast_2d(x), "x")
+            out[...] = again(self.model.transform, x, "x")
         return out
 
     def inverse(self, z):
@@ -262,7 +269,7 @@ cdef class Projector:
             z, rows = as_row(z, self.linear.outputs, "z"), 1
         x = results(z, self.linear.features)
         if not run(&self.linear, INVERSE, z, rows, PyArray_DATA(x)):
-            raise_not_finite(numpy.atleast_2d(z), "z")
+            x[...] = again(self.model.inverse_transform, z, "z")
         return x
 
     def error(self, x):
@@ -276,9 +283,10 @@ cdef class Projector:
             x, rows = as_row(x, self.linear.features, "x"), 1
         if PyArray_NDIM(<ndarray>x) == 1:
             if not run(&self.linear, ERROR, x, rows, &error) or not isfinite(error):
-                raise_not_finite(x[None], "x")
+                return again(self.model.reconstruction_error, x, "x")
             return error
         errors = PyArray_EMPTY(1, &count, NPY_DOUBLE, 0)
         if not run(&self.linear, ERROR, x, rows, PyArray_DATA(<ndarray>errors)):
             raise_not_finite(x, "x")
+            return self.model.reconstruction_error(x, per_row=True)
         return errors

@@ -10,6 +10,7 @@ from numpy.linalg import LinAlgError
 from scipy.stats import multivariate_normal
 from tolerance import rounding
 
+from fastdr import PCA
 from fastdr.models import LinearModel, fix_signs
 from fastdr.validation import LARGEST_SQUARE
 
@@ -100,6 +101,20 @@ def test_a_singular_model_has_no_density(rows, k, noise):
     with pytest.raises(LinAlgError, match=f"rank {k} of 3"):
         model.precision()
     assert np.isfinite(model.covariance()).all()
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_density_at_the_end_of_the_range(rng, scaled):
+    X = np.where(rng.random((40, 3)) < 0.3, 1.0, -1.0)
+    huge, plain = (PCA(2, standardize=scaled).fit(rows) for rows in (1.7e308 * X, X))
+    found = huge.score_samples(1.7e308 * X)
+    np.testing.assert_allclose(found, plain.score_samples(X) - 3 * np.log(1.7e308), rtol=1e-12)
+
+
+def test_rows_whose_distance_overflows_have_density_0():
+    model = handmade(mean=np.zeros(3), variances=[1e-280, 1e-290], noise_variance=1e-300)
+    with np.errstate(over="ignore"):
+        assert model.log_likelihood([[1e300, -1e300, 1e300]])[0] == -np.inf
 
 
 def test_range_is_kept_by_the_exponent(rng):

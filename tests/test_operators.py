@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference
+from scipy import sparse
 from tolerance import PANEL, arithmetic, product_error, rounding
 
 import fastdr
@@ -255,6 +256,78 @@ def test_reconstruct_finds_values_that_are_not_finite(rng):
     Z[4, 1] = np.nan
     with pytest.raises(ValueError, match="Z contains NaN at row 4, column 1"):
         reconstruct(Z, axes(rng, 2, 5))
+
+
+def test_rows_are_refused_if_they_are_not_finite_though_nothing_is_asked_of_them():
+    for rows in ([[0.0, np.nan]], [[0.0, np.inf]]):
+        with pytest.raises(ValueError, match="X contains (NaN|infinity) at row 0, column 1"):
+            project(rows, np.zeros((0, 2)))
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ((np.array([[3e38, -3e38]], "f4"), [[1.0, 1.0]], [-3e38, 3e38]), 0.0),
+    ((np.array([[3e38, 3e38]], "f4"), [[0.5, 0.25]], [-3e38, 3e38]), 3e38),
+    (([[1.7e308, -1.7e308]], [[1.0, 1.0]], [-1.7e308, 1.7e308]), 0.0),
+    (([[0.0, 1e-310]], [[1.0, 0.0]], None, [1e-310, 1e-310]), 0.0),
+    (([[0.0, 1e-310]], [[0.0, 1.0]], None, [1e-310, 1e-310]), 1.0),
+    ((np.array([[0.0, 1e-40]], "f4"), [[0.0, 3.0]], None, [1e-40, 1e-40]), 3.0),
+])
+def test_scores_in_range_do_not_overflow_on_the_way(given, expected):
+    for rows in (given[0], sparse.csr_array(given[0])):
+        found = project(rows, *given[1:])
+        np.testing.assert_allclose(found, [[expected]], rtol=1e-5)
+        assert found.dtype == np.asarray(given[0]).dtype
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ((np.array([[3e38, 3e38]], "f4"), [[1.0], [-1.0]]), 0.0),
+    ((np.array([[1e-30]], "f4"), [[1.0]], None, [1e60]), 1e30),
+    (([[1.7e308]], [[1.0]], [-1.7e308], [1.9]), 1.53e308),
+])
+def test_rows_in_range_do_not_overflow_on_the_way(given, expected):
+    np.testing.assert_allclose(reconstruct(*given), [[expected]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: project([[1.0, 0], [1.5e308, 1.5e308]], [[0.8, 0.8]]),
+    lambda: project(np.array([[1, 0], [3e38, 3e38]], "f4"), [[0.8, 0.8]]),
+    lambda: project(sparse.csr_array([[1.0, 0], [1.5e308, 1.5e308]]), [[0.8, 0.8]]),
+    lambda: reconstruct(np.array([[1], [3e38]], "f4"), [[2.0]]),
+    lambda: reconstruct(np.array([[1], [3e38]], "f4"), [[1.0]], [3e38]),
+])
+def test_results_out_of_range_are_refused(call):
+    with pytest.raises(ValueError, match="(X|Z) has row [01], whose result leaves the range of "
+                                         "float.*are allowed. Scale the rows"):
+        call()
+
+
+def test_a_row_that_is_done_again_leaves_the_others_as_they_are(rng):
+    X, V, mean = problem(rng, (200, 31, 6), "f4")
+    X[70, :3], V[:, :3], others = 3e38, [1, 1, -1], np.arange(200) != 70
+    np.testing.assert_array_equal(project(X, V, mean)[others], project(X[others], V, mean))
+    errors = reconstruction_error(X, V, mean)
+    assert errors[70] > 1e74
+    np.testing.assert_array_equal(errors[others], reconstruction_error(X[others], V, mean))
+
+
+@pytest.mark.parametrize("power", [-45, -38, -30, -20, -15, 0, 15, 19, 25, 37])
+@pytest.mark.parametrize("centred", [False, True])
+def test_errors_of_float32_rows_have_the_range_of_float64(rng, power, centred):
+    X, V, _ = problem(rng, (50, 7, 2), "f4")
+    X = (X * 10.0**power).astype("f4")
+    mean = np.full(7, 0.5 * 10.0**power) if centred else None
+    true = reference.row_errors(X, V, mean, None)
+    np.testing.assert_allclose(reconstruction_error(X, V, mean), true.astype("f8"), rtol=1e-5)
+
+
+def test_errors_of_zero_and_of_huge_rows(rng):
+    V = axes(rng, 2, 5)
+    np.testing.assert_array_equal(reconstruction_error(np.zeros((3, 5), "f4"), V), 0)
+    np.testing.assert_array_equal(reconstruction_error(np.ones((3, 5), "f4"), V, np.ones(5)), 0)
+    assert reconstruction_error([[1e200, 0.0]], [[0.0, 1.0]])[0] == np.inf
+    assert reconstruction_error([[1.5e308, 1.5e308]], [[1.0, 0.0]])[0] == np.inf
+    assert reconstruction_error([[1.7e308, 0.0]], [[1.0, 0.0]])[0] == 0
+    assert reconstruction_error([[1.7e308, 0]], [[1.0, 0]], [-1.7e308, 0])[0] == 0
 
 
 def test_no_input_is_modified(rng, floating):

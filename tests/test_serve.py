@@ -274,6 +274,21 @@ def test_the_input_and_the_output_may_be_one():
     np.testing.assert_array_equal(p.into(x, x), before)
 
 
+def test_scores_that_float32_does_not_hold_are_refused():
+    p = LinearModel(np.zeros(2), np.array([[0.8, 0.6]], "f4"), np.ones(1)).projector()
+    x = np.full(2, 3e38, "f4")
+    for rows, call in ((x, p), (x[None], p), (x, lambda x: p.into(x, np.empty(1, "f4")))):
+        with pytest.raises(ValueError, match="X has row 0, whose result leaves the range of f"):
+            call(rows)
+    np.testing.assert_allclose(p.error(x), p.model.reconstruction_error(x[None]), rtol=1e-5)
+
+
+def test_rows_that_overflow_on_the_way_are_scored():
+    p = LinearModel([-3e38, 3e38], np.array([[0.8, 0.6]], "f4"), np.ones(1)).projector()
+    x = np.array([3e38, -3e38], "f4")
+    np.testing.assert_allclose(p(x), [1.2e38], rtol=1e-5)
+
+
 @pytest.mark.parametrize("part", ["mean", "components", "scale", "divisors"])
 def test_an_output_that_is_part_of_the_model_is_refused(part):
     parts = {"mean": np.ones(3), "components": np.eye(3), "scale": np.full(3, 2.0)}

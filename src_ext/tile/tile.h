@@ -84,7 +84,8 @@ typedef struct {
     int (*rows_product)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
                         const void *b, ptrdiff_t q, const double *offset, void *out, void *work);
 
-    /* out[i] = |a - (a P) R|^2 with a = x[i] - shift, P (x.cols, k), R (k, x.cols) row-major. */
+    /* out[i] = |a - (a P) R|^2 with a = x[i] - shift, P (x.cols, k), R (k, x.cols) row-major; NaN
+       where squares of a small row may have vanished in float32. */
     void (*row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, const double *shift,
                        const void *p, const void *r, ptrdiff_t k, double *out, void *work);
     ptrdiff_t (*rows_work)(ptrdiff_t depth, ptrdiff_t q);

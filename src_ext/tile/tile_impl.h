@@ -4,6 +4,7 @@
    a register tile), FD_STRIPS (vectors on the other side; FD_PAIR_STRIPS for pairs of int16),
    FD_GROUP (rows of a gram_apply group), FD_CHAINS (sums of a column under way in packing) and
    includes this file. The typed parts are included once for each working type. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef FASTDR_X86

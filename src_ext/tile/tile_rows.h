@@ -171,15 +171,14 @@ static ptrdiff_t FD_T(rows_work)(ptrdiff_t depth, ptrdiff_t q)
                              FD_T(product_rows)(depth, q) * (FD_LDA + FD_UP(q, FD_W)));
 }
 
-/* Put a row of results into place; add zero times each to `check`. */
-FD_INLINE vec FD_T(deliver)(const T *from, ptrdiff_t q, const double *offset, T *restrict to,
+/* Put a row of results, plus an offset, into place; add zero times each to `check`. */
+FD_INLINE vec FD_T(deliver)(T *restrict from, ptrdiff_t q, const double *offset, T *restrict to,
                             vec check)
 {
     if (offset)
         for (ptrdiff_t j = 0; j < q; j++)
-            to[j] = (T)(from[j] + offset[j]);
-    else
-        memcpy(to, from, q * sizeof(T));
+            from[j] = (T)(from[j] + offset[j]);
+    memcpy(to, from, q * sizeof(T));
     for (ptrdiff_t j = 0; j < q; j += FD_W)
         check = FD_T(fma)(FD_T(load)(from + j), FD_T(splat)(0), check);
     return check;
@@ -262,6 +261,21 @@ FD_INLINE fd_wide FD_T(add_gap)(ptrdiff_t strips, const T *a, const T *b, fd_wid
     return total;
 }
 
+/* Whether squares of gaps may have vanished in float32: their sum is next to nothing, and the row
+   so small, but not zero, that this is not for its being met to rounding. */
+static int FD_T(vanished)(double total, const T *row, ptrdiff_t cols)
+{
+    if (FD_NATIVE != FD_F4 || !(total < cols * 0x1p-126))
+        return 0;
+    uint32_t largest = 0, word; /* magnitudes are ordered as the words that hold them */
+    for (ptrdiff_t j = 0; j < cols; j++) {
+        memcpy(&word, row + j, sizeof word);
+        word &= 0x7fffffff;
+        largest = FD_MAX(largest, word);
+    }
+    return largest > 0 && largest < 0x30800000; /* 2^-30 */
+}
+
 static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
                              const double *shift, const void *p, const void *r_, ptrdiff_t k,
                              double *out, void *work)
@@ -311,7 +325,7 @@ static void FD_T(row_errors)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last
             FD_UNROLL
             for (int j = 0; j < (int)FD_D; j++)
                 total += sums[i * FD_D + j];
-            out[row - first + i] = total;
+            out[row - first + i] = FD_T(vanished)(total, a + i * lda, cols) ? NAN : total;
         }
     }
 }
