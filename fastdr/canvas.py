@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fastdr.diagnostics import as_linear
 from fastdr.discriminant_model import DiscriminantModel
 from fastdr.models import LinearModel
 from fastdr.network_model import NetworkModel
@@ -60,6 +61,14 @@ def fitted_part(model: Any, kind: type | tuple[type, ...], names: str) -> Any:
     return fitted
 
 
+def with_axes(model: Any) -> LinearModel:
+    """Return the LinearModel of a fitted estimator or model; ValueError if it has no components."""
+    fitted = as_linear(model)
+    if not len(fitted.components):
+        raise ValueError("the model has no components to draw; fit it with at least one.")
+    return fitted
+
+
 def feature_names(model: Any, names: Sequence[str] | None, count: int) -> list[str]:
     """Return a name for each of `count` features: those given, fitted or numbered."""
     found = getattr(model, "feature_names", None) if names is None else names
@@ -72,6 +81,9 @@ def feature_names(model: Any, names: Sequence[str] | None, count: int) -> list[s
 
 def pair(axes: Sequence[int], count: int) -> tuple[int, int]:
     """Return the two columns that `axes`, counted from 1, stand for."""
+    if count < 2:
+        raise ValueError(f"this picture needs two scores, but the model has {count}; fit it with "
+                         "more.")
     if len(axes) != 2 or not all(whole(axis, 1) and axis <= count for axis in axes):
         raise ValueError(f"axes={tuple(axes)} must be two whole numbers from 1 to the {count} "
                          "scores of this model.")

@@ -178,7 +178,7 @@ def _of_array(X: Any, rows: int | None) -> Source:
 def _within(opened: Callable[[int | None], Source], memory: int) -> Source:
     """Open with blocks that fit into `memory` bytes together."""
     source = opened(1)  # maps no file
-    row = source.shape[1] * max(source.dtype.itemsize, 4)
+    row = max(1, source.shape[1]) * max(source.dtype.itemsize, 4)
     rows = memory // (HELD * row)
     if rows < 1:
         raise ValueError(f"memory={memory} bytes are too few: {HELD} blocks of one row take "

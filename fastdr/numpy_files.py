@@ -49,9 +49,8 @@ def check_header(header: Header, where: str) -> None:
                 "is one row" if len(shape) == 1 else "save it reshaped to (rows, features)")
         raise ValueError(f"{where}: holds a {len(shape)}-D array of shape {shape}; expected a 2-D "
                          f"one: {hint}.")
-    if 0 in shape:
-        raise ValueError(f"{where}: holds an array of shape {shape}; at least one row and one "
-                         f"feature are needed.")
+    if not shape[0]:
+        raise ValueError(f"{where}: holds an array of shape {shape}; at least one row is needed.")
 
 
 def npy_source(path: Path, rows: int | None) -> Source:
@@ -117,12 +116,12 @@ def _file_blocks(path: Path, header: Header, offset: int, rows: int) -> Iterator
     with open(path, "rb", buffering=0) as file:
         file.seek(offset)
         for start in range(0, total, rows):
-            count = min(rows, total - start) * features
-            block = np.fromfile(file, header.dtype, count)
-            if len(block) < count:
+            count = min(rows, total - start)
+            block = np.fromfile(file, header.dtype, count * features)
+            if len(block) < count * features:
                 raise ValueError(f"{path}: ends at row {start + len(block) // features} of "
                                  f"{total}: it was cut while being read.")
-            yield block.reshape(-1, features)
+            yield block.reshape(count, features)
 
 
 def read_exactly(file: IO[bytes], header: Header, where: str) -> bytes:

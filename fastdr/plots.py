@@ -25,8 +25,8 @@ from fastdr.canvas import (
     of_rows,
     pair,
     score_name,
+    with_axes,
 )
-from fastdr.diagnostics import as_linear
 from fastdr.models import LinearModel, times_power
 from fastdr.network_model import NetworkModel
 from fastdr.operators import project, reconstruct
@@ -67,7 +67,8 @@ def scree(model: Any, *, chosen: int | float | None = None, ax: Axes | None = No
     ModuleNotFoundError
         If matplotlib is not installed.
     ValueError
-        If `chosen` is not between 1 and the number of components, or a share they do not reach.
+        If `chosen` is not between 1 and the number of components, or a share they do not reach; or
+        if there are no components.
 
     Examples
     --------
@@ -76,7 +77,7 @@ def scree(model: Any, *, chosen: int | float | None = None, ax: Axes | None = No
     >>> X = [[0.0, 1.0], [1.0, 3.0], [2.0, 2.0]]
     >>> scree(fastdr.PCA().fit(X), chosen=1).figure.savefig("scree.png")  # doctest: +SKIP
     """
-    fitted = as_linear(model)
+    fitted = with_axes(model)
     count = len(fitted.variances)
     variances = times_power(fitted.variances, -2 * fitted.exponent)
     share = np.cumsum(fitted.variances) / (fitted.total_variance or 1.0)
@@ -189,7 +190,7 @@ def biplot(model: Any, X: Any, labels: ArrayLike | None = None, *,
     >>> [text.get_text() for text in ax.texts]
     ['width', 'height']
     """
-    fitted = as_linear(model)
+    fitted = with_axes(model)
     columns = list(pair(axes, len(fitted.components)))
     if not whole(features, 1):
         raise ValueError(f"features={features!r} is not a whole number of at least 1.")
@@ -236,7 +237,7 @@ def loadings(model: Any, *, components: int = 10, names: Sequence[str] | None = 
     ModuleNotFoundError
         If matplotlib is not installed.
     ValueError
-        If `components` or the number of `names` is wrong.
+        If `components` or the number of `names` is wrong, or the model has no components.
 
     Examples
     --------
@@ -247,7 +248,7 @@ def loadings(model: Any, *, components: int = 10, names: Sequence[str] | None = 
     >>> [text.get_text() for text in ax.get_yticklabels()]
     ['width', 'height']
     """
-    fitted = as_linear(model)
+    fitted = with_axes(model)
     if not whole(components, 1):
         raise ValueError(f"components={components!r} is not a whole number of at least 1.")
     shown = (fitted.components[:components] * fitted.deviations[:components, None]).T
@@ -360,7 +361,7 @@ def reconstructions(model: Any, X: Any, *, shape: tuple[int, int], ks: Sequence[
     >>> len(figure.axes)
     12
     """
-    fitted = as_linear(model)
+    fitted = with_axes(model)
     originals = as_matrix(X)
     count = len(fitted.components)
     if shape[0] * shape[1] != originals.shape[1]:

@@ -23,6 +23,7 @@ from fastdr.canvas import (
     rows_for,
     score_name,
     spread_out,
+    with_axes,
 )
 from fastdr.diagnostics import is_complete, spe
 from fastdr.discriminant_model import DiscriminantModel
@@ -123,6 +124,7 @@ def errors(model: Any, X: Any, *, k: int | None = None, limit: float | None = No
     """
     fitted = fitted_part(model, FITTED, "estimator or model of fastdr")
     if isinstance(fitted, LinearModel):
+        with_axes(fitted)
         values = of_rows(fitted, X, lambda block: spe(fitted, block, k))
         if is_complete(fitted):
             implied = spe_limit(fitted, k, confidence)

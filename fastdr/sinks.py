@@ -25,6 +25,8 @@ from fastdr.validation import AnyArray
 class Sink(ABC):
     """A file under construction; the first block decides dtype and number of columns."""
 
+    least = 1  # columns, without which lines are blank and tables have no rows
+
     def __init__(self, part: Path, columns: Sequence[str] | None) -> None:
         self.part = part
         self.columns = columns
@@ -37,6 +39,8 @@ class Sink(ABC):
         if self.dtype is None:
             self.width = block.shape[1]
             self.dtype = block.dtype.newbyteorder("=")
+            if self.width < self.least:
+                raise ValueError("rows without columns can be written to .npy and .npz files only.")
             if self.columns is not None and len(self.columns) != self.width:
                 raise ValueError(f"{len(self.columns)} column names for {self.width} columns.")
             self.open()
@@ -65,6 +69,7 @@ class Sink(ABC):
 class _NpySink(Sink):
     """An .npy file; the header has room to write the number of rows when it is known."""
 
+    least = 0
     file: io.BufferedWriter | None = None
 
     def open(self) -> None:

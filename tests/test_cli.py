@@ -95,6 +95,17 @@ def test_components(X, given, kept):
     assert len(fastdr.load("m.fdr").variances) == fastdr.PCA(n_components).fit(X).n_components_
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_no_components(X, suffix):
+    write("rows.npy", X)
+    ok("fit", "rows.npy", "-k", 0, "-o", "m.fdr")
+    assert ok("transform", "m.fdr", "rows.npy", "-o", f"z{suffix}").startswith("60 rows x 0 col")
+    for memory in ([], ["--memory", "1kB"]):
+        ok("reconstruct", "m.fdr", f"z{suffix}", "--scores", "-o", "back.npy", *memory)
+        np.testing.assert_allclose(read("back.npy"), np.tile(X.mean(axis=0), (60, 1)))
+    bad("0 feature(s)", "fit", f"z{suffix}", "-o", "n.fdr")
+
+
 def test_options_reach_the_estimator(X):
     write("rows.npy", X)
     ok("fit", "rows.npy", "-o", "m.fdr", "--whiten", "zca", "--standardize", "--solver", "svd",

@@ -101,6 +101,20 @@ def test_refusals(folder, tmp_path, arguments, words):
     assert path.read_text() == "old"
 
 
+@pytest.mark.parametrize(("k", "kind", "words"), [
+    (0, "scree", "no components to draw"), (0, "loadings", "no components to draw"),
+    (0, "biplot --axes 1,2", "no components to draw"), (0, "errors", "no components to draw"),
+    (0, "reconstructions --shape 8x8", "no components to draw"),
+    (0, "scores", "needs two scores, but the model has 0"),
+    (1, "scores", "needs two scores, but the model has 1")])
+def test_too_few_components_to_draw(folder, tmp_path, k, kind, words):
+    fastdr.PCA(k).fit(np.load(folder / "rows.npy")).model_.save(tmp_path / "k.fdr")
+    done = run(folder, str(tmp_path / "k.fdr"), "rows.npy", "--kind", *kind.split(), "--out",
+               str(tmp_path / "new.png"))
+    assert done.exit_code == 1
+    assert words in done.output
+
+
 def test_a_bad_row_is_named(folder, tmp_path):
     rows = np.load(folder / "rows.npy")
     rows[321, 5] = np.nan

@@ -104,10 +104,24 @@ def test_fortran_order_npy(tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "x.npy", block_rows=3), rows())
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_rows_without_columns(tmp_path, suffix):
+    path = write(tmp_path / f"x{suffix}", np.ones((25, 0)))
+    for source in (open_source(path), open_source(path, block_rows=10),
+                   fastdr.open_rows(path, memory=1000)):
+        assert np.concatenate(list(source.blocks())).shape == (25, 0)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_rows_without_columns_are_no_text_or_table(tmp_path, suffix):
+    with pytest.raises(ValueError, match=r"written to \.npy and \.npz files only"):
+        write(tmp_path / f"x{suffix}", np.ones((25, 0)))
+
+
 @pytest.mark.parametrize(("array", "words"), [
     (np.arange(3.0), r"holds a 1-D array of shape \(3,\); expected a 2-D one: save it as array"),
     (np.ones((2, 2, 2)), r"holds a 3-D array of shape \(2, 2, 2\); .* reshaped to \(rows, feat"),
-    (np.ones((0, 3)), r"shape \(0, 3\); at least one row and one feature are needed"),
+    (np.ones((0, 3)), r"shape \(0, 3\); at least one row is needed"),
     (np.ones((2, 2), complex), r"has dtype complex128; allowed are float64"),
     (np.ones((2, 2), np.longdouble), r"has dtype (float128|longdouble)"),
     (np.array([["a"]]), r"has dtype <U1"),
