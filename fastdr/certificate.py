@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -149,14 +150,32 @@ class Certificate:
 
     def __str__(self) -> str:
         """Say in one line what is proved."""
+        return self.text()
+
+    def text(self, exponent: int = 0) -> str:
+        """Say in one line what is proved of the matrix times 2**`exponent`, which may overflow."""
         if not self.proved:
-            return (f"not proved: a true value lies within {self.residuals.max(initial=0):.1e} "
+            within = power_text(self.residuals.max(initial=0), exponent, ".1e")
+            return (f"not proved: a true value lies within {within} "
                     "of each, but larger ones may have been missed")
         apart = self.upper != self.lower
         width = float((self.upper[apart] - self.lower[apart]).max(initial=0.0))
         ties = f", {len(self.clusters)} cluster(s) of ties" if self.clusters else ""
-        return (f"proved ({self.method}): intervals at most {width:.1e} wide, sine of the angle "
-                f"at most {self.angle:.1e}{ties}")
+        return (f"proved ({self.method}): intervals at most {power_text(width, exponent, '.1e')} "
+                f"wide, sine of the angle at most {self.angle:.1e}{ties}")
+
+
+def power_text(value: float, exponent: int, form: str) -> str:
+    """Return value * 2**exponent in a `form` of decimals, also where no float64 is so large.
+
+    Examples
+    --------
+    >>> power_text(1.5, 2, ".3g"), power_text(1.5, 2000, ".3g")
+    ('6', '1.72e+602')
+    """
+    if math.frexp(value)[1] + exponent in range(-1021, 1025) or not value or math.isinf(value):
+        return f"{math.ldexp(value, exponent):{form}}"
+    return f"{Decimal(float(value)) * Decimal(2) ** exponent:{form}}"
 
 
 def certificate(values: FloatArray, residuals: FloatArray, spread: float, doubt: float,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import signal
 import sys
 import textwrap
@@ -19,11 +17,12 @@ from typing import Annotated, Any, NoReturn
 import numpy as np
 
 from fastdr import __version__
+from fastdr.certificate import power_text
 from fastdr.checkpoints import CheckpointedSource, origin_of
 from fastdr.cli_demo import demo
 from fastdr.cli_plot import check_columns, faults_at_rows, plot
 from fastdr.cli_rows import WAIT, opened, rows_at, scores_of
-from fastdr.cli_text import Weighting, fit_text, print_certificate, search
+from fastdr.cli_text import Weighting, fit_text, print_certificate, print_json, search
 from fastdr.dimension import RULES
 from fastdr.models import LinearModel
 from fastdr.outputs import check_output
@@ -45,6 +44,7 @@ try:
 except ModuleNotFoundError:  # main() says how to install it
     typer = None  # type: ignore[assignment]
 
+SQUARES = ("total_variance", "left_out", "noise_variance")  # in squared units of the rows
 RATED_BYTES = 1 << 20  # of rows from which a rate says something
 
 
@@ -156,7 +156,7 @@ def fit(source: Rows,
              "megabytes_per_second": round(size / seconds / 1e6, 3) if rates else None}
     facts |= facts_of(model)
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
     typer.echo(f"{_count(model.count, 'row')} x {_count(len(model.mean), 'feature')}, "
                f"{_count(len(model.variances), 'component')} in {seconds:.2f} s "
@@ -181,8 +181,7 @@ def plan(source: Rows, components: Components = None,
     rows = opened(source, member, columns, None, header)
     way = PCA(_parse_components(components), svd_solver=solver.value, max_memory=memory).plan(rows)
     if as_json:
-        values = asdict(way)
-        _print_json(values | {"budget": way.budget if math.isfinite(way.budget) else None})
+        print_json(asdict(way))
         return
     size, features = rows.shape
     typer.echo(f"{'an unknown number of' if size is None else size} rows x "
@@ -246,7 +245,7 @@ def info(model: Model,
     fitted = load_values(model)
     known = facts_of(fitted) if isinstance(fitted, LinearModel) else singular_facts(fitted)
     if as_json:
-        _print_json({"model": str(model)} | known)
+        print_json({"model": str(model)} | known)
         return
     for name in ("kind", "rows", "features", "components", "rank", "whiten", "standardized",
                  "weighting", "dtype", "total_variance", "left_out", "noise_variance",
@@ -254,6 +253,8 @@ def info(model: Model,
         if known.get(name) is not None:
             value = known[name]
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            if isinstance(fitted, LinearModel) and name in SQUARES:
+                text = power_text(getattr(fitted, name), -2 * fitted.exponent, ".6g")
             typer.echo(textwrap.fill(f"{name.replace('_', ' '):16}{text}", 80,
                                      subsequent_indent=" " * 16))
     typer.echo()
@@ -303,13 +304,9 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _print_json(values: dict[str, Any]) -> None:
-    typer.echo(json.dumps(values, allow_nan=False))
-
-
 def _print_outcome(outcome: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        _print_json(outcome)
+        print_json(outcome)
         return
     typer.echo(f"{_count(outcome['rows'], 'row')} x {_count(outcome['columns'], 'column')} written "
                f"to {outcome['output']}")

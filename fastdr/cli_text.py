@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 import time
 from enum import StrEnum
@@ -44,11 +45,10 @@ def fit_text(source: Path, output: Path, components: Any, weighting: Weighting, 
     terms = len(model.term_weights)
     told = model.report.get("certificate", {})
     if as_json:
-        typer.echo(json.dumps({
+        print_json({
             "model": str(output), "seconds": round(seconds, 3), "documents": documents,
             "terms": terms, "components": axes,
-            "singular_values": model.singular_values.tolist()} | (told and {
-                "certificate": told}), allow_nan=False))
+            "singular_values": model.singular_values.tolist()} | (told and {"certificate": told}))
         return
     counts = ", ".join(f"{number} {noun}{'s' * (number != 1)}" for number, noun in (
         (documents, "document"), (terms, "term"), (axes, "component")))
@@ -61,9 +61,22 @@ def print_certificate(model: LinearModel | SingularModel | LSIModel) -> None:
     """Print what is proved of a model, if anything is known."""
     told = model.certificate
     if told is not None:
-        if isinstance(model, LinearModel):
-            told = told.times(1.0, -2 * model.exponent)
-        typer.echo("\n" + textwrap.fill(f"certificate: {told}", 80))
+        text = (told.times(1.0).text(-2 * model.exponent) if isinstance(model, LinearModel)
+                else str(told))
+        typer.echo("\n" + textwrap.fill(f"certificate: {text}", 80))
+
+
+def print_json(values: dict[str, Any]) -> None:
+    """Print one JSON object, with null for numbers that are not finite."""
+    typer.echo(json.dumps(_finite(values), allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def search(index: Annotated[Path, typer.Argument(
@@ -81,7 +94,7 @@ def search(index: Annotated[Path, typer.Argument(
     set_num_threads(threads)
     hits = find(index, query, top)
     if as_json:
-        typer.echo(json.dumps({"query": query, "hits": hits}, allow_nan=False))
+        print_json({"query": query, "hits": hits})
         return
     if not hits:
         typer.echo("no word of the query is in the index")

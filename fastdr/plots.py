@@ -80,6 +80,9 @@ def scree(model: Any, *, chosen: int | float | None = None, ax: Axes | None = No
     fitted = with_axes(model)
     count = len(fitted.variances)
     variances = times_power(fitted.variances, -2 * fitted.exponent)
+    if not np.isfinite(variances).all():
+        raise ValueError("the variances are beyond the largest float64, 1.8e308; divide the rows "
+                         "by a power of ten and fit them again.")
     share = np.cumsum(fitted.variances) / (fitted.total_variance or 1.0)
     marked = None if chosen is None else _chosen(chosen, share)
     ax = axes_on(ax)

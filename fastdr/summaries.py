@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fastdr.certificate import Certificate
+from fastdr.certificate import Certificate, power_text
 from fastdr.lsi_model import LSIModel
-from fastdr.models import LinearModel
+from fastdr.models import LinearModel, times_power
 from fastdr.operators import reconstruction_error
 from fastdr.singular_model import SingularModel
 from fastdr.validation import AnyArray
@@ -35,7 +35,7 @@ def variance_table(model: LinearModel, limit: int) -> str:
     shares = ratios(model)
     kept = np.cumsum(shares)
     certain = told is not None and told.proved
-    rows = [[str(index + 1), f"{np.ldexp(variance, -2 * model.exponent):.8g}",
+    rows = [[str(index + 1), power_text(variance, -2 * model.exponent, ".8g"),
              _half_width(told, model, index) if told is not None and certain
              else "" if error is None else f"{error:.1e}",
              f"{100 * shares[index]:.2f} %", f"{100 * kept[index]:.2f} %"]
@@ -50,7 +50,7 @@ def _half_width(told: Certificate, model: LinearModel, index: int) -> str:
     """Return the distance of the farther bound from a variance, rounded up."""
     value = model.variances[index]
     away = max(told.upper[index] - value, value - told.lower[index])
-    return f"{1.05 * np.ldexp(away, -2 * model.exponent):.1e}"
+    return power_text(1.05 * away, -2 * model.exponent, ".1e")
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -68,8 +68,8 @@ def ratios(model: LinearModel) -> AnyArray:
 
 def facts_of(model: LinearModel) -> dict[str, Any]:
     """Return what is known of a model as plain values."""
-    total, left_out, noise, *variances = np.ldexp(
-        [model.total_variance, model.left_out, model.noise_variance, *model.variances],
+    total, left_out, noise, *variances = times_power(np.array(
+        [model.total_variance, model.left_out, model.noise_variance, *model.variances]),
         -2 * model.exponent).tolist()
     known = {name: model.report.get(name) for name in ("solver", "method", "reason",
                                                        "variance_error")}

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import sysconfig
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +148,25 @@ def ok_json(*arguments):
     assert outcome.exit_code == 0, outcome.output
     assert outcome.stdout.count("\n") == 1
     return outcome.stdout
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+@pytest.mark.parametrize("k", [2, 4])
+def test_variances_that_no_float_holds(X, scale, k):
+    write("rows.npy", (X - 1e4) * scale)
+    found = json.loads(ok_json("fit", "rows.npy", "-k", k, "-o", "m.fdr", "--json"))
+    assert found["variances"] == [None if scale > 1 else 0.0] * k
+    known = json.loads(ok_json("info", "m.fdr", "--json"))
+    assert known["total_variance"] == (None if scale > 1 else 0.0)
+    assert known["ratios"] == found["ratios"]
+    text = ok("info", "m.fdr")
+    assert "inf" not in text
+    told = re.search(r"^ +1 +(\S+) +\d\.\de[+-]\d{3} ", text, re.MULTILINE)[1]
+    true = np.linalg.eigvalsh(np.cov(X, rowvar=False))
+    assert float(Decimal(told) / Decimal(scale)**2) == pytest.approx(true[-1], rel=1e-6)
+    total = re.search(r"^total variance  (\S+)$", text, re.MULTILINE)[1]
+    assert float(Decimal(total) / Decimal(scale)**2) == pytest.approx(true.sum(), rel=1e-4)
+    assert re.search(r"intervals at most [1-9]\.\de[+-]\d{3}\s+wide", text)
 
 
 def test_info(X):

@@ -153,6 +153,12 @@ def test_scree_says_what_is_not_proved(rng):
     assert scree(hand_made).get_legend() is None
 
 
+def test_scree_refuses_variances_beyond_floats(rng):
+    pca = fastdr.PCA().fit(rng.standard_normal((50, 4)) * 1e200)
+    with pytest.raises(ValueError, match="beyond the largest float64, .* divide the rows"):
+        scree(pca)
+
+
 def test_scree_of_tiny_data_has_their_units():
     X = np.ldexp(np.random.default_rng(0).standard_normal((50, 3)), -440)
     pca = fastdr.PCA().fit(X)
