@@ -321,6 +321,8 @@ def _reported(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
+        except BrokenPipeError:  # as of `| head`: typer ends without a word
+            raise
         except (ValueError, TypeError, OSError, MemoryError, ModuleNotFoundError) as error:
             text = " ".join(str(error).split()) or type(error).__name__
             typer.echo(f"fastdr: error: {text}", err=True)

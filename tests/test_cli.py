@@ -331,6 +331,18 @@ def test_the_module():
     assert done.stdout == f"fastdr {fastdr.__version__}\n"
 
 
+@pytest.mark.parametrize("options", [["--all"], ["--json"], []])
+def test_nobody_reads_what_is_printed(X, options):
+    fastdr.PCA().fit(X).model_.save("m.fdr")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([*COMMAND, "info", "m.fdr", *options], stdout=writer, check=False,
+                          stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == 1
+
+
 def test_without_typer():
     code = "import sys; sys.modules['typer'] = None; from fastdr.cli import main; main()"
     done = subprocess.run([sys.executable, "-P", "-c", code, "info", "m.fdr"], check=False,
