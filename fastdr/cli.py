@@ -143,7 +143,7 @@ def fit(source: Rows,
             rows, output.with_name(f"{output.name}.checkpoint"),
             origin_of(source, member=member, columns=columns, memory=memory, header=header),
             checkpoint, _show(progress))
-        with faults_at_rows(source, rows), _resumable(saved):
+        with faults_at_rows(source, rows, missing), _resumable(saved):
             model = estimator.fit(saved if summed else rows).model_
     seconds = time.perf_counter() - start
     model.save(output)
@@ -203,7 +203,7 @@ def transform(model: Model, source: Rows, output: Output, missing: Missing = Fal
         names: Sequence[str] | None = [f"pc{index + 1}" for index in range(fitted.n_outputs)]
         if fitted.whiten == "zca":
             names = fitted.feature_names or rows.columns
-        with faults_at_rows(source, rows), open_sink(output, names) as sink:
+        with faults_at_rows(source, rows, missing), open_sink(output, names) as sink:
             for scores in scores_of(rows, fitted, _show(progress), missing):
                 sink.write(scores)
                 done += len(scores)

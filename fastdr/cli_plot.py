@@ -16,7 +16,7 @@ from fastdr.models import LinearModel
 from fastdr.outputs import check_output, replacing
 from fastdr.persistence import load
 from fastdr.sources import Source
-from fastdr.validation import AnyArray
+from fastdr.validation import MAY_BE_MISSING, AnyArray
 
 try:
     import typer
@@ -190,23 +190,30 @@ def check_columns(model: Any, source: Source, path: Path) -> None:
 
 
 @contextmanager
-def faults_at_rows(path: Path, source: Source) -> Iterator[None]:
-    """Name a NaN or infinity by its row in the file, not in the block where it was met."""
+def faults_at_rows(path: Path, source: Source, missing: bool | None = None) -> Iterator[None]:
+    """Name a NaN or infinity by its row in the file, not in the block where it was met.
+
+    `missing` is what --missing says, None for a command that has no such option to advise.
+    """
     try:
         yield
     except ValueError as error:
         if "contains NaN" in str(error) or "contains infinity" in str(error):
-            _raise_first_fault(path, source)
+            _raise_first_fault(path, source, missing)
+        if missing is None and MAY_BE_MISSING in str(error):
+            raise ValueError(str(error).replace(MAY_BE_MISSING, "")) from None
         raise
 
 
-def _raise_first_fault(path: Path, source: Source) -> None:
+def _raise_first_fault(path: Path, source: Source, missing: bool | None) -> None:
     first = 0
     for block in source.blocks():
-        bad = ~np.isfinite(block)
+        bad = np.isinf(block) if missing else ~np.isfinite(block)
         if bad.any():
             row, column = (int(index) for index in np.argwhere(bad)[0])
             name = f" ({source.columns[column]!r})" if source.columns else ""
-            raise ValueError(f"{path}: row {first + row}, column {column}{name} is "
-                             f"{block[row, column]}; remove or impute such values first.")
+            value = block[row, column]
+            advice = MAY_BE_MISSING if missing is False and np.isnan(value) else ""
+            raise ValueError(f"{path}: row {first + row}, column {column}{name} is {value}; remove "
+                             f"or impute such values first{advice}.")
         first += len(block)

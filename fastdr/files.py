@@ -32,7 +32,7 @@ from fastdr.sources import block_rows as default_rows
 from fastdr.sparse import SparseSource
 from fastdr.stores import HDF5_SUFFIXES, ZARR_MARKS, hdf5_source, zarr_source
 from fastdr.tables import TABLE_SUFFIXES, arrow_source, parquet_source
-from fastdr.validation import AnyArray
+from fastdr.validation import MAY_BE_MISSING, AnyArray
 
 SUFFIXES = (".npy", ".npz", ".csv", ".csv.gz", ".parquet")
 READABLE = (*SUFFIXES, ".arrow", ".feather", *HDF5_SUFFIXES)
@@ -326,14 +326,15 @@ def _explain(path: Path, lines: list[str], line: int, features: int, columns: li
             if not cell:
                 if missing:
                     continue
-                raise ValueError(f"{where} blank; remove or impute such cells first, or let them "
-                                 "be missing (missing=True, --missing).")
+                raise ValueError(f"{where} blank; remove or impute such cells first"
+                                 f"{MAY_BE_MISSING}.")
             if not _is_number(cell):
                 hint = "; header=True or --header if it has names" if line == 1 else ""
                 raise ValueError(f"{where} {cell[:40]!r}, not a number (cells are separated by "
                                  f"commas{hint}).")
             if np.isinf(float(cell)) or not (missing or np.isfinite(float(cell))):
-                raise ValueError(f"{where} {cell}; remove or impute such cells first.")
+                advice = MAY_BE_MISSING if np.isnan(float(cell)) else ""
+                raise ValueError(f"{where} {cell}; remove or impute such cells first{advice}.")
         if len(cells) != features:
             raise ValueError(f"{path}: line {line} has {len(cells)} cells; expected {features}.")
         line += 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastdr.sources import BlockSource, Source, block_rows, read_once
-from fastdr.validation import AnyArray
+from fastdr.validation import MAY_BE_MISSING, AnyArray
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
 
@@ -212,8 +212,7 @@ def _as_blocks(where: object, batches: Iterator[Any], names: Sequence[str], dtyp
             if cells.null_count and not missing:
                 row = first + cells.is_null().index(True).as_py()
                 raise ValueError(f"{where}: row {row}, column {position} ({name!r}) is null; "
-                                 f"remove or impute such cells first, or let them be missing "
-                                 f"(missing=True, --missing).")
+                                 f"remove or impute such cells first{MAY_BE_MISSING}.")
             block[:, position] = cells.to_numpy(zero_copy_only=False)
         first += batch.num_rows
         yield block

@@ -16,6 +16,7 @@ from fastdr.mapped import read
 FloatArray = NDArray[np.float64]
 
 _ALLOWED = "float64, float32, float16, bool and integers of 8 to 64 bits"
+MAY_BE_MISSING = ", or let them be missing (missing=True, --missing)"
 _IMPUTES = ", as PCA(missing='em') does"
 _SCAN_BYTES = 1 << 22
 _MOST_COLUMNS = (1 << 31) - 1  # of a sparse matrix, whose kernels take indices of 32 bits

@@ -301,6 +301,31 @@ def test_missing_cells(X, suffix):
         "tcp://127.0.0.1:1")
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet"])
+def test_advice_is_of_options_that_a_command_has(X, suffix):
+    pandas = pytest.importorskip("pandas")
+    fastdr.PCA().fit(X).model_.save("m.fdr")
+    X[3, 1] = np.nan
+    frame = pandas.DataFrame(X, columns=NAMES)
+    if suffix == ".npy":
+        np.save("gap.npy", X)
+    else:
+        (frame.to_csv if suffix == ".csv" else frame.to_parquet)(f"gap{suffix}", index=False)
+    for command in (["fit"], ["transform", "m.fdr"]):
+        bad("first, or let them be missing (missing=True, --missing).", *command, f"gap{suffix}",
+            "-o", "z.npy")
+    for command, output in ((["reconstruct", "m.fdr"], "z.npy"),
+                            (["plot", "m.fdr", "--kind", "scores"], "z.png")):
+        bad("first.\n", *command, f"gap{suffix}", "-o", output)
+
+
+def test_an_infinity_is_named_among_missing_cells(X):
+    X[[3, 5], [1, 2]] = np.nan, np.inf
+    np.save("x.npy", X)
+    bad("x.npy: row 5, column 2 is inf; remove or impute such values first.", "fit", "x.npy",
+        "--missing", "-k", 2, "-o", "m.fdr")
+
+
 @pytest.mark.parametrize("arguments", [
     ["fit", "rows.npy"], ["fit", "-o", "m.fdr"], ["fit", "rows.npy", "-o", "m.fdr", "-k", "1.5"],
     ["fit", "rows.npy", "-o", "m.fdr", "-k", "some"], ["fit", "rows.npy", "-o", "m", "--bad"],

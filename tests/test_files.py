@@ -251,7 +251,7 @@ def test_headers_are_of_csv_files_alone(tmp_path):
     ("a,b\n1,2\n3,\n", r"line 3, column 2 \('b'\) is blank; remove or impute"),
     ("1,2\n,4\n", r"line 2, column 1 is blank"),
     ("a,b\n1,2\n3,NA\n", r"line 3, column 2 \('b'\) is 'NA', not a number"),
-    ("a,b\n1,2\nnan,4\n", r"line 3, column 1 \('a'\) is nan; remove"),
+    ("a,b\n1,2\nnan,4\n", r"line 3, column 1 \('a'\) is nan; remove .*missing=True, --missing"),
     ("1,2\n3,-inf\n", r"line 2, column 2 is -inf"),
     ("1,2\n3,4,5\n", r"line 2 has 3 cells; expected 2"),
     ("1,2\n3\n", r"line 2 has 1 cells; expected 2"),
