@@ -356,7 +356,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line; the entry point of the script ``fastdr``."""
+    """Run the command line."""
     if typer is None:
         sys.stderr.write('fastdr: the command line needs typer; run: pip install "fastdr[cli]"\n')
         sys.exit(2)

@@ -356,6 +356,25 @@ def test_the_module():
     assert done.stdout == f"fastdr {fastdr.__version__}\n"
 
 
+INTERRUPTED = """
+import sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "fastdr.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+from fastdr.__main__ import main
+main()
+"""
+
+
+def test_an_interruption_while_modules_are_imported():
+    done = subprocess.run([sys.executable, "-P", "-c", INTERRUPTED], check=False, text=True,
+                          capture_output=True)
+    assert done.stderr == "fastdr: interrupted; nothing was written\n"
+    assert done.returncode == 130
+
+
 @pytest.mark.parametrize("options", [["--all"], ["--json"], []])
 def test_nobody_reads_what_is_printed(X, options):
     fastdr.PCA().fit(X).model_.save("m.fdr")
