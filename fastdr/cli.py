@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from enum import StrEnum
 from functools import wraps
@@ -24,6 +25,7 @@ from fastdr.cli_plot import check_columns, faults_at_rows, plot
 from fastdr.cli_rows import WAIT, opened, rows_at, scores_of
 from fastdr.cli_text import Weighting, fit_text, print_certificate, print_json, search
 from fastdr.dimension import RULES
+from fastdr.inputs import as_bytes
 from fastdr.models import LinearModel
 from fastdr.outputs import check_output
 from fastdr.persistence import load_axes, load_values
@@ -46,6 +48,7 @@ except ModuleNotFoundError:  # main() says how to install it
 
 SQUARES = ("total_variance", "left_out", "noise_variance")  # in squared units of the rows
 RATED_BYTES = 1 << 20  # of rows from which a rate says something
+OPTIONS = {"n_components=": "--components ", "svd_solver=": "--solver "}  # and Python's names
 
 
 class Whiten(StrEnum):
@@ -66,6 +69,22 @@ class Solver(StrEnum):
     randomized = "randomized"
 
 
+def _check_memory(text: str | None) -> str | None:
+    """Refuse what is no number of bytes as a fault of usage."""
+    try:
+        as_bytes(1 if text is None else text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number of bytes, or one with KB, MB, GB, TB, "
+                                 "KiB, MiB, GiB or TiB.") from None
+    return text
+
+
+def _check_seconds(seconds: float) -> float:
+    if math.isnan(seconds):
+        raise typer.BadParameter("nan is not a number of seconds.")
+    return seconds
+
+
 if typer is not None:
     _FORMATS = ".npy, .npz, .csv, .csv.gz or .parquet"
     Rows = Annotated[Path, typer.Argument(
@@ -81,7 +100,8 @@ if typer is not None:
         "--header/--no-header", help="Whether the first line of a CSV INPUT has names; default: as "
         "can be told from it.")]
     Memory = Annotated[str | None, typer.Option(
-        metavar="SIZE", help="Memory to use at most, like 500MB, beside the program itself.")]
+        metavar="SIZE", callback=_check_memory,
+        help="Memory to use at most, like 500MB, beside the program itself.")]
     Components = Annotated[str | None, typer.Option(
         "--components", "-k", metavar="INTEGER|FRACTION|RULE", help="How many to keep: a number, a "
         "share of the variance like 0.95, or mle, gavish-donoho or parallel. Default: all.")]
@@ -114,8 +134,9 @@ def fit(source: Rows,
         member: Member = None, columns: Columns = None, header: Header = None,
         memory: Memory = None,
         checkpoint: Annotated[float, typer.Option(
-            metavar="SECONDS", help="Save the state of a long fit beside OUTPUT so often; the "
-            "same command goes on from there if it was stopped. Negative: never.")] = 30.0,
+            metavar="SECONDS", callback=_check_seconds, help="Save the state of a long fit beside "
+            "OUTPUT so often; the same command goes on from there if it was stopped. Negative: "
+            "never.")] = 30.0,
         threads: Threads = None, progress: Progress = None, as_json: AsJson = False,
         dask: Dask = None, dask_timeout: DaskTimeout = WAIT) -> None:
     """Fit a principal component analysis to the rows of INPUT."""
@@ -267,18 +288,14 @@ def info(model: Model,
 def _parse_components(text: str | None) -> int | float | str | None:
     if text is None or text in RULES:
         return text
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise typer.BadParameter(f"{text!r} is not a whole number, a share between 0 and 1, or "
-                                 f"{', '.join(RULES)}.", param_hint="--components")
-    return share
+    with suppress(ValueError):
+        if (count := int(text)) >= 0:
+            return count
+    with suppress(ValueError):
+        if 0 < (share := float(text)) < 1:
+            return share
+    raise typer.BadParameter(f"{text!r} is not a whole number of at least 0, a share between 0 and "
+                             f"1, or {', '.join(RULES)}.", param_hint="--components")
 
 
 def _show(progress: bool | None) -> bool:
@@ -325,6 +342,8 @@ def _reported(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except (ValueError, TypeError, OSError, MemoryError, ModuleNotFoundError) as error:
             text = " ".join(str(error).split()) or type(error).__name__
+            for name, option in OPTIONS.items():
+                text = text.replace(name, option)
             typer.echo(f"fastdr: error: {text}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:

@@ -40,6 +40,7 @@ class Kind(StrEnum):
 
 OF_MODELS = (Kind.scree, Kind.loadings, Kind.losses)  # the other kinds need DATA
 FORMATS = (".png", ".pdf", ".svg")
+PYTHON_ONLY = (", or pass mean=", ", or give them a sample_weight of 0")  # advice in errors
 
 if typer is not None:
     Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `fit` or "
@@ -191,18 +192,21 @@ def check_columns(model: Any, source: Source, path: Path) -> None:
 
 @contextmanager
 def faults_at_rows(path: Path, source: Source, missing: bool | None = None) -> Iterator[None]:
-    """Name a NaN or infinity by its row in the file, not in the block where it was met.
+    """Name a NaN or infinity by its row in the file; advise only what the command can do.
 
-    `missing` is what --missing says, None for a command that has no such option to advise.
+    `missing` is what --missing says, None for a command that has no such option.
     """
     try:
         yield
     except ValueError as error:
         if "contains NaN" in str(error) or "contains infinity" in str(error):
             _raise_first_fault(path, source, missing)
-        if missing is None and MAY_BE_MISSING in str(error):
-            raise ValueError(str(error).replace(MAY_BE_MISSING, "")) from None
-        raise
+        if "n_samples=1, " in str(error):
+            raise ValueError(f"{path}: has 1 row; at least two are needed.") from None
+        text = str(error)
+        for advice in PYTHON_ONLY if missing is not None else (*PYTHON_ONLY, MAY_BE_MISSING):
+            text = text.replace(advice, "")
+        raise ValueError(text) from None
 
 
 def _raise_first_fault(path: Path, source: Source, missing: bool | None) -> None:

@@ -185,7 +185,7 @@ def test_faults_are_one_line_and_exit_code_1(X):
     Path("x.csv").write_text("a,b\n1,2\n3,\n")
     bad("x.csv: line 3, column 2 ('b') is blank", "fit", "x.csv", "-o", "m.fdr")
     write("rows.npy", X)
-    bad("n_components=9", "fit", "rows.npy", "-k", 9, "-o", "m.fdr")
+    bad("--components 9 must be between 0 and", "fit", "rows.npy", "-k", 9, "-o", "m.fdr")
     assert not Path("m.fdr").exists()
     bad("m.fdr", "info", "m.fdr")
     Path("m.fdr").write_text("not a model")
@@ -331,10 +331,38 @@ def test_an_infinity_is_named_among_missing_cells(X):
     ["fit", "rows.npy", "-o", "m.fdr", "-k", "some"], ["fit", "rows.npy", "-o", "m", "--bad"],
     ["fit", "rows.npy", "-o", "m.fdr", "--whiten", "no"], ["nonsense"],
     ["fit", "rows.npy", "-o", "m.fdr", "--threads", "0"], ["transform", "m.fdr", "rows.npy"],
+    ["fit", "rows.npy", "-o", "m.fdr", "-k", "-1"], ["fit", "rows.npy", "-o", "m.fdr", "-k", "nan"],
+    ["plan", "rows.npy", "-k", "-1"], ["plan", "rows.npy", "--memory", "much"],
+    ["fit", "rows.npy", "-o", "m.fdr", "--memory", "0"],
+    ["transform", "m.fdr", "rows.npy", "-o", "z.npy", "--memory", "-1MB"],
+    ["reconstruct", "m.fdr", "rows.npy", "-o", "z.npy", "--memory", "1 meter"],
+    ["fit", "rows.npy", "-o", "m.fdr", "--checkpoint", "nan"],
+    ["fit", "rows.npy", "-o", "m.fdr", "--dask-timeout", "nan"],
 ])
 def test_usage_is_exit_code_2(X, arguments):
     write("rows.npy", X)
+    fastdr.PCA(2).fit(X).model_.save("m.fdr")
     bad("Usage: ", *arguments, code=2)
+
+
+@pytest.mark.parametrize("options", [[], ["--missing"], ["-k", "1", "--solver", "lanczos"]])
+@pytest.mark.parametrize("name", ["one.npy", "one.csv"])
+def test_a_single_row(X, name, options):
+    write(name, X[:1])
+    bad(f"error: {name}: has 1 row; at least two are needed.", "fit", name, "-o", "m.fdr", *options)
+
+
+def test_options_are_called_as_in_the_shell(X):
+    X[1:, 1], X[0] = np.nan, 3
+    np.save("x.npy", X)
+    bad("column 1 varies (24.6 % of all cells are missing). Leave such columns out.\n", "fit",
+        "x.npy", "--missing", "-k", 1, "-o", "m.fdr")
+    X[:, 1], X[2] = 1, np.nan
+    np.save("x.npy", X)
+    bad("Leave such rows out.\n", "fit", "x.npy", "--missing", "-k", 1, "-o", "m.fdr")
+    write("rows.npy", X[3:])
+    bad("with --solver 'lanczos'; use", "fit", "rows.npy", "-k", "mle", "--solver", "lanczos",
+        "-o", "m.fdr")
 
 
 def test_help_fits_80_columns():
@@ -503,7 +531,6 @@ def test_plan_tells_what_a_fit_would_do(X):
     bad("nothing fits in 1 kB beyond the data: 4 axes need lapack on covariance",
         "plan", "rows.npy", "--memory", "1kB")
     bad("nothing fits in 1 kB", "fit", "rows.npy", "-o", "model.fdr", "--memory", "1kB")
-    bad("max_memory='much'", "plan", "rows.npy", "--memory", "much")
 
 
 def test_variances_have_certified_intervals(X):
