@@ -22,7 +22,7 @@ from fastdr.certificate import power_text
 from fastdr.checkpoints import CheckpointedSource, origin_of
 from fastdr.cli_demo import demo
 from fastdr.cli_plot import check_columns, faults_at_rows, plot
-from fastdr.cli_rows import WAIT, opened, rows_at, scores_of
+from fastdr.cli_rows import FORMATS, ROWS, WAIT, opened, rows_at, scores_of
 from fastdr.cli_text import Weighting, fit_text, print_certificate, print_json, search
 from fastdr.dimension import RULES
 from fastdr.inputs import as_bytes
@@ -43,6 +43,8 @@ from fastdr.threads import set_num_threads
 
 try:
     import typer
+
+    from fastdr.cli_rows import Columns, Header, Member
 except ModuleNotFoundError:  # main() says how to install it
     typer = None  # type: ignore[assignment]
 
@@ -86,19 +88,9 @@ def _check_seconds(seconds: float) -> float:
 
 
 if typer is not None:
-    _FORMATS = ".npy, .npz, .csv, .csv.gz or .parquet"
-    Rows = Annotated[Path, typer.Argument(
-        metavar="INPUT", help=f"Rows: {_FORMATS}, .arrow, .feather, .h5, .hdf5, Zarr, or a folder "
-        "of .npy, .parquet or .arrow files.")]
+    Rows = Annotated[Path, typer.Argument(metavar="INPUT", help=ROWS)]
     Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `fit` wrote.")]
-    Output = Annotated[Path, typer.Option("--output", "-o", help=f"File to write: {_FORMATS}.")]
-    Member = Annotated[str | None, typer.Option(help="Array to read from an .npz, HDF5 or Zarr "
-                                                  "INPUT.")]
-    Columns = Annotated[str | None, typer.Option(
-        metavar="NAME,NAME", help="Columns of a table to read, in this order.")]
-    Header = Annotated[bool | None, typer.Option(
-        "--header/--no-header", help="Whether the first line of a CSV INPUT has names; default: as "
-        "can be told from it.")]
+    Output = Annotated[Path, typer.Option("--output", "-o", help=f"File to write: {FORMATS}.")]
     Memory = Annotated[str | None, typer.Option(
         metavar="SIZE", callback=_check_memory,
         help="Memory to use at most, like 500MB, beside the program itself.")]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fastdr.files import open_source
+from fastdr.cli_rows import ROWS, opened
 from fastdr.models import LinearModel
 from fastdr.outputs import check_output, replacing
 from fastdr.persistence import load
@@ -20,6 +20,8 @@ from fastdr.validation import MAY_BE_MISSING, AnyArray
 
 try:
     import typer
+
+    from fastdr.cli_rows import Columns, Header, Member
 except ModuleNotFoundError:  # cli.main() says how to install it
     typer = None  # type: ignore[assignment]
 
@@ -39,14 +41,13 @@ class Kind(StrEnum):
 
 
 OF_MODELS = (Kind.scree, Kind.loadings, Kind.losses)  # the other kinds need DATA
-FORMATS = (".png", ".pdf", ".svg")
+PICTURES = (".png", ".pdf", ".svg")
 PYTHON_ONLY = (", or pass mean=", ", or give them a sample_weight of 0")  # advice in errors
 
 if typer is not None:
     Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `fit` or "
                                            "model.save wrote.")]
-    Data = Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Rows: .npy, .npz, .csv, "
-                                                 ".csv.gz or .parquet.")]
+    Data = Annotated[Path | None, typer.Argument(metavar="[DATA]", help=ROWS)]
     Out = Annotated[Path, typer.Option("--out", "-o", help="Picture to write: .png, .pdf or .svg.")]
     KindOf = Annotated[Kind, typer.Option(
         "--kind", help="scree, loadings and losses need no DATA.")]
@@ -58,26 +59,22 @@ if typer is not None:
     Shape = Annotated[str | None, typer.Option(
         metavar="HEIGHTxWIDTH", help="Of an image (reconstructions).")]
     Images = Annotated[int, typer.Option(min=1, help="Rows to draw (reconstructions).")]
-    Member = Annotated[str | None, typer.Option(help="Array to read from an .npz DATA.")]
-    Header = Annotated[bool | None, typer.Option(
-        "--header/--no-header", help="Whether the first line of CSV DATA has names; default: as "
-        "can be told from it.")]
 
 
 def plot(model: Model, data: Data = None, *, out: Out, kind: KindOf = Kind.scree, k: Count = None,
          labels: Labels = None, axes: AxesPair = "1,2", shape: Shape = None, images: Images = 10,
-         member: Member = None, header: Header = None) -> None:
+         member: Member = None, columns: Columns = None, header: Header = None) -> None:
     """Draw a fitted model, or rows as it sees them."""
     check_output(out, model, data, labels)
-    if out.suffix.lower() not in FORMATS:
-        raise ValueError(f"{out}: unknown kind of picture; use {', '.join(FORMATS)}.")
+    if out.suffix.lower() not in PICTURES:
+        raise ValueError(f"{out}: unknown kind of picture; use {', '.join(PICTURES)}.")
     fitted = load(model)
     if kind in OF_MODELS:
         figure = _of_model(fitted, kind, k)
     elif data is None:
         raise ValueError(f"a picture of kind {kind} needs rows; give DATA after MODEL.")
     else:
-        rows = open_source(data, member=member, header=header)
+        rows = opened(data, member, columns, None, header)
         check_columns(fitted, rows, data)
         named = None if labels is None else _read_labels(labels)
         with faults_at_rows(data, rows):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fastdr.dask_files import dask_rows
 from fastdr.dask_source import DaskSource, named_losses
@@ -18,13 +18,31 @@ from fastdr.progress import with_progress
 from fastdr.sources import Source
 from fastdr.validation import AnyArray, working_dtype
 
+try:
+    import typer
+except ModuleNotFoundError:  # cli.main() says how to install it
+    typer = None  # type: ignore[assignment]
+
+FORMATS = ".npy, .npz, .csv, .csv.gz or .parquet"
+ROWS = (f"Rows: {FORMATS}, .arrow, .feather, .h5, .hdf5, Zarr, or a folder of .npy, .parquet or "
+        ".arrow files.")
 WAIT = 20.0  # seconds for a scheduler to answer, and for its first worker
 AHEAD = 2  # results for each thread of the workers that may wait to be written
 
 
+if typer is not None:
+    Member = Annotated[str | None, typer.Option(help="Array to read from an .npz, HDF5 or Zarr "
+                                                "file.")]
+    Columns = Annotated[str | None, typer.Option(
+        metavar="NAME,NAME", help="Columns of a table to read, in this order.")]
+    Header = Annotated[bool | None, typer.Option(
+        "--header/--no-header", help="Whether the first line of a CSV file has names; default: as "
+        "can be told from it.")]
+
+
 def opened(path: Path, member: str | None, columns: str | None, memory: str | None,
            header: bool | None, missing: bool = False) -> Source:
-    """Open INPUT with blocks that take a fourth of `memory` at most."""
+    """Open rows with blocks that take a fourth of `memory` at most."""
     within = None if memory is None else max(1, as_bytes(memory) // 4)
     return open_rows(path, member=member, columns=_names(columns), memory=within, missing=missing,
                      header=header)

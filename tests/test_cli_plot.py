@@ -70,6 +70,21 @@ def test_the_header_of_csv(folder, tmp_path):
         assert done.exit_code == code, done.output
 
 
+def test_pictures_of_chosen_columns(folder, tmp_path):
+    rows = np.load(folder / "rows.npy")[:, 20:23]
+    np.savetxt(tmp_path / "x.csv", rows, delimiter=",", header="a,b,c", comments="")
+    model = fastdr.PCA().fit(fastdr.open_rows(tmp_path / "x.csv", columns=["c", "a"])).model_
+    model.save(tmp_path / "m.fdr")
+    for given, code in ((["--columns", "c,a"], 0), (["--columns", "a,c"], 1), ([], 1)):
+        done = run(folder, str(tmp_path / "m.fdr"), str(tmp_path / "x.csv"), "--kind", "scores",
+                   "--out", str(tmp_path / "new.png"), *given)
+        assert done.exit_code == code, done.output
+
+
+def test_help_names_what_can_be_read(folder):
+    assert ".feather, .h5, .hdf5," in " ".join(run(folder, "--help").output.split())
+
+
 def test_pictures_follow_links_and_keep_the_mode(folder, tmp_path):
     link, target = tmp_path / "link.png", tmp_path / "real.png"
     target.touch(0o600)
