@@ -7,6 +7,7 @@ import signal
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -325,23 +326,37 @@ def _print_outcome(outcome: dict[str, Any], as_json: bool) -> None:
 
 
 def _reported(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn faults of data and files into one line on stderr and exit code 1, Ctrl-C into 130."""
+    """Turn faults of data and files into one line on stderr and exit code 1, Ctrl-C into 130.
+
+    Warnings are a line on stderr each.
+    """
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
-            command(*args, **kwargs)
+            with warnings.catch_warnings():
+                warnings.showwarning = _print_warning
+                command(*args, **kwargs)
         except BrokenPipeError:  # as of `| head`: typer ends without a word
             raise
         except (ValueError, TypeError, OSError, MemoryError, ModuleNotFoundError) as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            for name, option in OPTIONS.items():
-                text = text.replace(name, option)
-            typer.echo(f"fastdr: error: {text}", err=True)
+            typer.echo(f"fastdr: error: {_one_line(error)}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             typer.echo("fastdr: interrupted; nothing was written", err=True)
             raise typer.Exit(130) from None
     return run
+
+
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    typer.echo(f"fastdr: warning: {_one_line(message)}", err=True)
+
+
+def _one_line(message: object) -> str:
+    """Return a message for the shell: on one line, with the names that options have there."""
+    text = " ".join(str(message).split()) or type(message).__name__
+    for name, option in OPTIONS.items():
+        text = text.replace(name, option)
+    return text
 
 
 def application() -> typer.Typer:

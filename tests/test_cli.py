@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import warnings
 from decimal import Decimal
 from pathlib import Path
 
@@ -273,6 +274,22 @@ def test_faulty_rows_are_named_by_their_place_in_the_file(X, monkeypatch):
     bad(where, "transform", "m.fdr", "bad.parquet", "-o", "z.npy")
     assert Path("z.npy").read_bytes() == b"old"
     assert not Path("n.fdr").exists()
+
+
+def test_warnings_are_one_line(X, monkeypatch):
+    fastdr.PCA().fit(X).model_.save("m.fdr")
+
+    def doubtful(path):
+        warnings.warn("of two\nlines: n_components=3", fastdr.AccuracyWarning, stacklevel=1)
+        return fastdr.load(path)
+
+    monkeypatch.setattr("fastdr.cli.load_values", doubtful)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        outcome = run("info", "m.fdr")
+    assert outcome.stderr == "fastdr: warning: of two lines: --components 3\n"
+    assert outcome.exit_code == 0
+    assert "certificate: proved" in outcome.stdout
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".csv", ".parquet"])
