@@ -35,6 +35,7 @@ from fastdr.validation import AnyArray, FloatArray
 
 TOL = {8: 1e-10, 4: 1e-5}  # residual relative to the largest eigenvalue
 SKETCH_TOL = 1e-4  # the same for the randomized method
+SINGLE_EXPONENT = 100  # of numbers that float32 holds, and their inverses
 SINGLE_TOL = 1e-6  # residual from which float32 arithmetic will do
 NEAR = 8.0  # root mean square of means over deviations up to which means come off products
 SHARP = {8: 1e-4, 4: 1e-3}  # the same relative to the smallest wanted eigenvalue
@@ -77,9 +78,9 @@ class RowsAction:
         self.columns += len(rows)
         elsewhere = hasattr(self.rows.source, "summed")
         self.passes += 1 if elsewhere else math.ceil(len(rows) / (64 // rows.itemsize))
-        images = self.rows.summed(partial(_images, np.ldexp(rows, -self.exponent),
-                                          self.offset > 0))
-        return np.asarray(images, rows.dtype)
+        half = self.exponent // 2  # of the factor on each side, so that float32 holds them
+        images = self.rows.summed(partial(_images, np.ldexp(rows, -half), self.offset > 0))
+        return np.asarray(np.ldexp(images, half - self.exponent), rows.dtype)
 
 
 def _images(given: AnyArray, apart: bool, data: CentredRows) -> AnyArray:
@@ -227,7 +228,9 @@ def _exactly(rows: CentredRows, components: int, choose: Choice | None, prove: b
 def _action(rows: CentredRows, matrix: FloatArray | None, tol: float) -> Action:
     """Return the action of the matrix if there is one, else of the rows."""
     if matrix is None:
-        single = rows.single and not rows.exponent and not 0 < tol < SINGLE_TOL
+        sizes = math.sqrt(rows.total) if rows.scale is None else rows.scale
+        small = np.abs(np.frexp(sizes)[1]).max() < SINGLE_EXPONENT and not rows.exponent
+        single = rows.single and small and not 0 < tol < SINGLE_TOL
         return RowsAction(rows, np.dtype(np.float32 if single else np.float64))
     return MatrixAction(matrix, matrix.dtype, math.frexp(rows.total)[1])
 

@@ -338,3 +338,14 @@ def test_a_tampered_certificate_is_refused(iris, tmp_path):
         path.write_bytes(changed)
         with pytest.raises(ValueError, match="not a valid fastdr model"):
             fastdr.load(path)
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-36, 1e-25, 1e20, 1e35])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_float32_rows_are_iterated_on_at_any_scale(rng, standardize, scale):
+    X = (decaying(rng, 5000, 600) * scale).astype("f4")
+    found = fastdr.PCA(3, svd_solver="lanczos", standardize=standardize).fit(X)
+    assert found.report_["method"] == "lanczos(rows)"
+    expected = fastdr.PCA(3, svd_solver="lapack", standardize=standardize).fit(X.astype(float))
+    np.testing.assert_allclose(found.explained_variance_ratio_,
+                               expected.explained_variance_ratio_, rtol=1e-6)
