@@ -313,7 +313,8 @@ class LinearModel(PartlyObserved):
     @property
     def _singular(self) -> bool:
         features = self.components.shape[1]
-        cut = (max(self.count, features) * EPS) ** 2 * float(self.variances.max(initial=0.0))
+        rows = self.report.get("rows_read", self.count)  # that round, whatever they stand for
+        cut = (max(rows, features) * EPS) ** 2 * float(self.variances.max(initial=0.0))
         return bool(self.rank < features and self.noise_variance <= cut)
 
     @property

@@ -68,6 +68,8 @@ def _report(rows: CentredRows, found: Spectrum, way: Plan, count: int, asked: st
         "weight": rows.weight, "divisor": rows.divisor, "dtype": str(rows.source.dtype),
         "variance_error": float(times_power(found.error / rows.divisor, -2 * rows.unit)),
     }
+    if rows.count != count:
+        report["rows_read"] = rows.count
     if found.residual is not None:
         report |= {"columns": found.columns, "residual": found.residual,
                    "converged": found.converged}
@@ -102,6 +104,7 @@ def likely_model(rows: ObservedRows, found: Maximum, count: int, wanted: Wanted)
 
 def _told(rows: ObservedRows, found: Maximum, count: int, asked: str) -> dict[str, Any]:
     step, cells = found.step, rows.cells + rows.missing
+    used = len(rows.array) if rows.weights is None else int(np.count_nonzero(rows.weights))
     return {
         "solver": "em", "asked_for": asked,
         "reason": f"{rows.missing} of {cells} cells are missing ({rows.missing / cells:.3g}); "
@@ -112,4 +115,4 @@ def _told(rows: ObservedRows, found: Maximum, count: int, asked: str) -> dict[st
         "iterations": found.steps, "change": found.change, "converged": found.converged,
         "log_likelihood": step.likelihood, "log_likelihood_growth": found.growth,
         "gradient": step.gradient,
-    }
+    } | ({} if used == count else {"rows_read": used})

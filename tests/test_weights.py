@@ -117,6 +117,17 @@ def test_weights_of_one_are_no_weights(fit):
     assert_same(fitted(X, y, np.ones(len(X))), fitted(X, y, None), rtol)
 
 
+@pytest.mark.parametrize("missing", [None, "em"])
+def test_a_large_total_weight_makes_no_model_singular(missing):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 4)) * [1, 1, 1e-4, 1e-4]
+    X[0, 0] = X[0, 0] if missing is None else np.nan
+    plain = fastdr.PCA(2, missing=missing).fit(X, sample_weight=np.full(200, 2.0))
+    heavy = fastdr.PCA(2, missing=missing).fit(X, sample_weight=np.full(200, 4e11))
+    assert heavy.n_samples_ == 200 * 4e11
+    assert heavy.score(X) == pytest.approx(plain.score(X), abs=0.01)
+
+
 def test_reliability_weights_are_frequencies_of_another_sum():
     X, _, _ = made()
     trust = np.random.default_rng(1).random(ROWS)
