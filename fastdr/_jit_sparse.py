@@ -183,6 +183,9 @@ def add_moments(indptr: Any, indices: Any, values: Any, weights: FloatArray, cou
             counts[column] += 1
             share = added / weight[column]
             moved = step * share
+            if share > 0.5:  # light entries before may be far off
+                before, rest[column] = values[entry], 0.0
+                moved = -step * (held / weight[column])
             after = before + moved
             taken = after - before
             rest[column] += (before - (after - taken)) + (moved - taken)

@@ -46,8 +46,6 @@ class ColumnMoments(Weighted):
 
     def __add__(self, other: Self) -> Self:
         """Return those of both sets of rows together (Chan, Golub & LeVeque 1983)."""
-        if not self.count:
-            return other
         both = self._joint(other)
         squares = self.squares + other.squares + both.step**2 * both.share
         return type(self)(both.count, both.weight, both.square_weight, both.mean, squares,

@@ -38,6 +38,8 @@ _Real = TypeVar("_Real", np.float64, np.float32)
 SHARED_FEATURES = 512
 _GROUP_WORK = 1 << 24
 _ROOM = 20  # groups may take this part of the memory of the rows
+SAMPLE, PARTS = 32, 4096  # weighted rows about whose mean sums are gathered, of as many parts
+HEAVIEST = 1e304  # weight of a part, so that those of all have a sum
 SINGLE_RTOL = 1e-5  # wanted relative accuracy of a variance of float32 data
 _KEPT_STRIPS, _PASSING_STRIPS = 16, 48  # 128 by 384 columns of AVX-512
 _RUN = 1 << 37  # multiplications between two looks for Ctrl-C
@@ -72,23 +74,37 @@ def chain_error(terms: float, eps: float = EPS) -> float:
 
 
 def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) -> FloatArray:
-    """Mean of the first rows that count: the point about which sums are gathered; (features,)."""
+    """Mean of the first rows, or of some with equal shares of the weight; (features,).
+
+    The point about which sums are gathered.
+    """
     size = max(1, min(256, (1 << 17) // rows.shape[1]))
-    if weight is None:
-        head = read(rows[:size]).astype(np.float64, order="C")
-        with np.errstate(all="ignore"):
-            shift: FloatArray = head[0] + (head - head[0]).mean(axis=0)
-    else:
-        first = np.flatnonzero(weight)[:size]
-        head, part = rows[first].astype(np.float64, order="C"), weight[first]
-        origin = head[np.argmax(part)]
-        with np.errstate(all="ignore"):
-            shift = origin + part @ (head - origin) / part.sum()
+    first = [slice(size)] if weight is None else _heavy(weight, min(size, SAMPLE))
+    head = np.concatenate([read(rows[part]) for part in first]).astype(np.float64, order="C")
+    with np.errstate(all="ignore"):
+        shift: FloatArray = head[0] + (head - head[0]).mean(axis=0)
     shift[~np.isfinite(shift)] = 0.0
     if integral:
         return np.asarray(np.rint(shift))
     single = rows.dtype.kind == "f" and rows.dtype.itemsize < 8
     return shift.astype(np.float32).astype(np.float64) if single else shift
+
+
+def _heavy(weight: FloatArray, count: int) -> list[slice]:
+    """Return `count` single rows, perhaps repeated, that stand for equal shares of the weight.
+
+    Rows that weigh next to nothing may be far from all others. O(n) additions.
+    """
+    step = -(-len(weight) // PARTS)
+    starts = np.arange(0, len(weight), step)
+    with np.errstate(over="ignore"):
+        sums = np.minimum(np.add.reduceat(weight, starts), HEAVIEST)
+    shares = np.cumsum(sums)
+    wanted = (np.arange(count) + 0.5) / count * shares[-1]
+    begins = starts[np.searchsorted(shares, wanted, side="right")]
+    if step > 1:
+        begins = [start + np.argmax(weight[start:start + step]) for start in begins]
+    return [slice(row, row + 1) for row in begins]
 
 
 class ScatterSum:

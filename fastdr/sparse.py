@@ -253,18 +253,17 @@ def sparse_moments(rows: SparseSource, weights: FloatArray | None = None,
             add_moments(*entries, given[which], counts, weight, centre, lost, squares)
         return counts, weight, centre, lost, squares
 
-    # a part without weight would begin at 0, and round where the others are far from it
-    parts = sorted(rows.mapped(rows.parts(4), part), key=lambda found: not found[0].any())
+    parts = rows.mapped(rows.parts(4), part)
     counts, weight, centre, lost, squares = parts[0]
     for more_counts, more_weight, more_centre, more_lost, more in parts[1:]:
         counts = counts + more_counts
-        step = (more_centre - centre) + (more_lost - lost)
-        centre, lost, squares, weight = _merged(centre, lost, squares + more, weight, step,
-                                                more_weight)
+        centre, lost, squares, weight = _merged(centre, lost, squares + more, weight, more_centre,
+                                                more_lost, more_weight)
     used = len(rows) if weights is None else int(np.count_nonzero(weights))
     total = float(len(rows)) if weights is None else float(weights.sum())
     zeros = np.where(counts == used, 0.0, np.maximum(total - weight, 0.0))
-    centre, lost, squares, _ = _merged(centre, lost, squares, weight, -centre - lost, zeros)
+    origin = np.zeros_like(zeros)
+    centre, lost, squares, _ = _merged(centre, lost, squares, weight, origin, origin, zeros)
     about = centre if mean is None else np.ldexp(mean, exponent)
     shift, rest = parts_of_centre(about, squares, total, counts == used)
     average = (centre - (about - rest)) + lost
@@ -283,14 +282,16 @@ def parts_of_centre(mean: FloatArray, squares: FloatArray, weight: float, full: 
 
 
 def _merged(mean: FloatArray, lost: FloatArray, squares: FloatArray, weight: FloatArray,
-            step: FloatArray, more: FloatArray
+            there: FloatArray, lost_there: FloatArray, more: FloatArray
             ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Add rows of weight `more` whose mean lies `step` away (Chan, Golub & LeVeque 1983)."""
-    both = weight + more
-    share = more / np.where(both > 0, both, 1.0)
-    move = lost + step * share
-    moved = mean + move
-    return moved, (mean - moved) + move, squares + step**2 * (weight * share), both
+    """Add rows of weight `more` about another mean (Chan, Golub & LeVeque 1983); see `Weighted`."""
+    both, step = weight + more, (there - mean) + (lost_there - lost)
+    whole = np.where(both > 0, both, 1.0)
+    heavy = weight >= more
+    near = np.where(heavy, mean, there)
+    move = np.where(heavy, lost + step * (more / whole), lost_there - step * (weight / whole))
+    moved = near + move
+    return moved, (near - moved) + move, squares + step**2 * (weight * (more / whole)), both
 
 
 @dataclass

@@ -63,16 +63,20 @@ class Weighted:
     rest: FloatArray
 
     def _joint(self, other: Weighted) -> Joint:
-        """First moments of both sets of rows (Chan, Golub & LeVeque 1983); refuses other widths."""
+        """First moments of both sets of rows (Chan, Golub & LeVeque 1983); refuses other widths.
+
+        The mean is reckoned from that of the heavier rows, so light ones far off cost no digits.
+        """
         if other.mean.shape != self.mean.shape:
             raise ValueError(f"cannot merge moments of {len(self.mean)} and {len(other.mean)} "
                              "features.")
         weight = self.weight + other.weight
         step = (other.mean - self.mean) + (other.rest - self.rest)
-        move = self.rest + step * (other.weight / weight)
-        mean = self.mean + move
+        heavy, light = (self, other) if self.weight >= other.weight else (other, self)
+        move = heavy.rest + (step if light is other else -step) * (light.weight / weight)
+        mean = heavy.mean + move
         return Joint(self.count + other.count, weight, self.square_weight + other.square_weight,
-                     mean, (self.mean - mean) + move, step, self.weight * other.weight / weight)
+                     mean, (heavy.mean - mean) + move, step, heavy.weight * light.weight / weight)
 
     def divisor(self, ddof: float = 1, kind: Kind = "frequency") -> float:
         """Divisor that makes a covariance of the scatter.

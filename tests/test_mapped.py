@@ -117,6 +117,8 @@ try:
         fastdr.PCA(2).fit(source)
     elif what == "partial_fit":
         fastdr.IncrementalPCA(2).partial_fit(source)
+    elif what == "weights":
+        fastdr.PCA(2).fit(source, sample_weight=np.ones(80_000))
     else:
         fastdr.PCA(2, svd_solver=what).fit(source)
     print("no error")
@@ -126,7 +128,7 @@ except ValueError as error:
 
 
 @pytest.mark.parametrize("what", ["auto", "lanczos", "svd", "transform", "partial_fit", "folder",
-                                  "wide"])
+                                  "wide", "weights"])
 def test_a_file_that_shrinks_is_an_error(tmp_path, run_python, what):
     shape = (50, 80_000) if what == "wide" else (80_000, 50)  # 32 MB
     for name in "ab":

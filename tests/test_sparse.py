@@ -133,7 +133,7 @@ def test_squares_of_light_entries_far_from_the_others(rng):
     weights = np.where(np.arange(500) < 40, 1e-18, 1.0)
     found = sparse_moments(SparseSource.of(sp.csr_array(D)), weights)
     exact = np.diagonal(scatter(D, weights)).astype(float)
-    np.testing.assert_allclose(found.squares, exact, rtol=1e-7)
+    np.testing.assert_allclose(found.squares, exact, rtol=1e-14)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -1,9 +1,18 @@
 """Weights are frequencies wherever rows have them: two is the row twice, zero is no row."""
 
+from functools import reduce
+from operator import add
+
 import numpy as np
 import pytest
+from reference import scatter
+from scipy.sparse import csr_array
 
 import fastdr
+from fastdr.column_statistics import ColumnMoments
+from fastdr.scatter import middle, single_error
+from fastdr.sparse import SparseSource, sparse_moments
+from fastdr.statistics import column_moments
 
 ROWS, FEATURES = 120, 6
 
@@ -126,6 +135,44 @@ def test_a_large_total_weight_makes_no_model_singular(missing):
     heavy = fastdr.PCA(2, missing=missing).fit(X, sample_weight=np.full(200, 4e11))
     assert heavy.n_samples_ == 200 * 4e11
     assert heavy.score(X) == pytest.approx(plain.score(X), abs=0.01)
+
+
+def in_parts(X, weights, of):
+    """The sum of moments `of` many parts, and the first are light as a whole."""
+    return reduce(add, [of(X[i:i + 100], weights[i:i + 100]) for i in range(0, len(X), 100)])
+
+
+LIGHT = {
+    "covariance": lambda X, w: np.diagonal(fastdr.covariance(X, sample_weight=w)),
+    "merged": lambda X, w: in_parts(X, w, fastdr.moments).variances(),
+    "columns": lambda X, w: column_moments(X, w)[1] / (w.sum() - 1),
+    "merged columns": lambda X, w: in_parts(X, w, ColumnMoments.of).squares / (w.sum() - 1),
+    "sparse": lambda X, w: sparse_moments(SparseSource.of(csr_array(X)), w).scale**2,
+}
+
+
+@pytest.mark.parametrize("way", LIGHT)
+@pytest.mark.parametrize("kind", ["f8", "f4"])
+@pytest.mark.parametrize("where", [slice(300), slice(0, None, 50), slice(19_500)], ids=str)
+def test_light_rows_far_from_the_others_cost_no_digits(rng, way, kind, where):
+    X, weights = rng.standard_normal((20_000, 4)), np.ones(20_000)
+    X[where] += 1e9
+    weights[where] = 1e-24
+    X = X.astype(kind)
+    exact = np.diagonal(scatter(X, weights)).astype(float) / (weights.sum() - 1)
+    single = kind == "f4" and way == "covariance"
+    np.testing.assert_allclose(LIGHT[way](X, weights), exact,
+                               rtol=single_error(20_000) if single else 1e-13)
+
+
+@pytest.mark.parametrize("factor", [1e308, 1.0, 1e-308])
+def test_the_point_about_which_sums_are_gathered_is_among_the_weight(factor):
+    """Whatever the weights add up to, and whether they stand alone or in a crowd."""
+    X, weights = np.arange(50_000.0)[:, None], np.zeros(50_000)
+    weights[40_000] = factor
+    assert middle(X, weights, integral=False) == 40_000
+    weights[:] = factor
+    assert middle(X, weights, integral=False) == pytest.approx(25_000, rel=0.01)
 
 
 def test_reliability_weights_are_frequencies_of_another_sum():
