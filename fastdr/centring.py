@@ -179,16 +179,21 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     elif wide and isinstance(source, ArraySource) and source.array.nbytes <= WHOLE_BYTES:
         source = replace(source, array=read(source.array))
     precision: Precision = "double" if double else None
+
+    def first_pass(exponents: NDArray[np.intc]) -> CentredRows:
+        given = _scaled(source, exponents) if exponents.any() else source
+        found = _moments(given, weights, scatter and not wide, precision)
+        about = None if mean is None else np.ldexp(mean, exponents)
+        return _told(source, weights, found, found.weight - (mean is None), about)
+
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        found = _moments(source, weights, scatter and not wide, precision)
-        exponents = _rescue_exponents(source, found.mean, found.squares, standardize)
+        result = first_pass(np.zeros(features, np.intc))
+        exponents = _rescue_exponents(result, standardize)
         if exponents.any():
-            found = _moments(_scaled(source, exponents), weights, scatter and not wide, precision)
+            result = first_pass(exponents)
     single = (working_dtype(source.dtype) == np.float32 and not double and not exponents.any()
-              and (wide or found.count > FEW_ROWS))
-    about = None if mean is None else np.ldexp(mean, exponents)
-    divisor = found.weight - (mean is None)
-    result = replace(_told(source, weights, found, divisor, about), wide=wide, single=single)
+              and (wide or result.count > FEW_ROWS))
+    result = replace(result, wide=wide, single=single)
     if standardize:
         return standardized(result, exponents)
     result = replace(result, exponent=int(exponents[0]))
@@ -243,15 +248,15 @@ def _scaled(source: Source, exponents: NDArray[np.intc]) -> Source:
                                 for block in source.blocks()), features, rows)
 
 
-def _rescue_exponents(source: Source, mean: FloatArray, squares: FloatArray, each: bool
-                      ) -> NDArray[np.intc]:
+def _rescue_exponents(rows: CentredRows, each: bool) -> NDArray[np.intc]:
     """Return e (d,) such that columns times 2**e have squares well inside float64; 0 if so now.
 
     All have the same unless `each` may have its own. A column far from 0 does not vary if its
     squares vanish.
     """
-    none = np.zeros(mean.size, np.intc)
-    if source.dtype.kind != "f" or not source.rereadable:
+    source, mean, squares = rows.source, rows.mean, rows.squares
+    none, whole = np.zeros(mean.size, np.intc), source.dtype.kind != "f" and rows.estimated
+    if whole or not source.rereadable:
         return none
     largest = squares if each else squares.max(keepdims=True)
     doubtful = ~((largest > 1e-260) & (largest < 1e300))
@@ -259,13 +264,14 @@ def _rescue_exponents(source: Source, mean: FloatArray, squares: FloatArray, eac
     if not doubtful.any():
         return none
     peak, spread = np.zeros((2, mean.size))
-    quarter = mean / 4 if np.isfinite(mean).all() else np.zeros_like(mean)
+    centre = mean / 4 if np.isfinite(mean).all() else np.zeros_like(mean)
     for block in source.blocks():
-        peak = np.maximum(peak, np.abs(block).max(axis=0, initial=0))
-        spread = np.maximum(spread, np.abs(block / np.float64(4) - quarter).max(axis=0, initial=0))
+        quarter = block / np.float64(4)
+        peak = np.maximum(peak, np.abs(quarter).max(axis=0, initial=0))
+        spread = np.maximum(spread, np.abs(quarter - centre).max(axis=0, initial=0))
     if not each:
         peak, spread = peak.max(keepdims=True), spread.max(keepdims=True)
-    exponents = np.minimum(-2 - np.frexp(spread)[1], 1020 - np.frexp(peak)[1])
+    exponents = np.minimum(-2 - np.frexp(spread)[1], 1018 - np.frexp(peak)[1])
     return np.where(doubtful & (spread > 0), exponents, none)
 
 

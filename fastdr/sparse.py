@@ -242,6 +242,8 @@ def sparse_moments(rows: SparseSource, weights: FloatArray | None = None,
     from fastdr._jit_sparse import add_moments  # importing Numba is slow
 
     size = rows.exponent or 0
+    if mean is not None and mean.any():
+        size = max(size, math.frexp(np.abs(mean).max())[1])
     exponent = -size if abs(size) > FAR else 0
     given = np.empty(0) if weights is None else weights
 

@@ -155,6 +155,33 @@ def test_what_is_said_of_a_known_mean_does_not_depend_on_the_solver(rng, solver)
     assert found.total_variance_ == pytest.approx(np.trace(A.T @ A) / 200, rel=1e-14)
 
 
+@pytest.mark.parametrize("given", [np.asarray, csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("shape", [(50, 3), (3, 50), (50, 1)])
+@pytest.mark.parametrize(("offset", "size"), [
+    (1e160, 1.0), (1e308, 1.0), (1.0, 1e-200), (1e-170, 1e-200), (-1e-200, 1e-200)])
+def test_a_known_mean_may_be_of_another_scale_than_the_rows(rng, given, shape, offset, size):
+    """Variances that float64 does not hold are infinite or 0, and their shares are right."""
+    X, k = rng.standard_normal(shape), min(2, *shape)
+    unit = 2.0 ** -np.frexp(offset)[1]
+    far = np.ldexp(X, int(np.log2(unit))) * size - offset * unit
+    expected = np.linalg.svd(far, compute_uv=False)**2
+    for solver in ("auto", "lapack", "lanczos"):
+        found = fastdr.PCA(k, mean=np.full(shape[1], offset), svd_solver=solver).fit(
+            given(X * size))
+        np.testing.assert_allclose(found.explained_variance_ratio_, expected[:k] / expected.sum(),
+                                   atol=1e-14)
+        with np.errstate(over="ignore", under="ignore"):
+            largest = expected[0] / shape[0] / unit / unit
+        np.testing.assert_allclose(found.explained_variance_[0], largest, rtol=1e-12)
+
+
+def test_an_svd_about_a_mean_of_another_scale(rng):
+    X = rng.standard_normal((50, 3))
+    for offset, size in ((1e160, 1.0), (1.0, 1e-200)):
+        found = fastdr.PCA(mean=np.full(3, offset), svd_solver="svd").fit(X * size)
+        np.testing.assert_allclose(found.explained_variance_ratio_, [1, 0, 0], atol=1e-14)
+
+
 def test_weights_stand_for_rows(rng, solver, floating):
     X = np.array([[0, 0], [2, 0], [0, 1]], floating)
     model = fastdr.PCA(svd_solver=solver).fit(X, sample_weight=[1, 2, 3])
