@@ -17,7 +17,15 @@ from fastdr.mapped import read
 from fastdr.scatter import sum_error
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows, gathered
 from fastdr.sparse import SparseSource
-from fastdr.statistics import FEW_ROWS, Kind, Moments, Precision
+from fastdr.statistics import (
+    FEW_ROWS,
+    LARGEST,
+    SMALLEST,
+    Kind,
+    Moments,
+    Precision,
+    check_squares,
+)
 from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 EPS = float(np.finfo(np.float64).eps)
@@ -168,8 +176,9 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     Centres at the known `mean` (divisor: sum of weights) or at the mean of the rows (divisor:
     one less). `standardize` divides columns by their deviation, constant ones by 1. `double`
     asks for float64 arithmetic on float32 rows. Rows whose squares would overflow or vanish are
-    read again times a power of two, which is exact; if those squared would, all that was found is
-    multiplied so. One pass, O(n d^2); O(n d) if not `scatter`.
+    read again times a power of two, which is exact, and refused if they can be read once only; if
+    those squared would, all that was found is multiplied so. One pass, O(n d^2); O(n d) if not
+    `scatter`.
     """
     rows, features = source.shape
     used = rows if weights is None else int(np.count_nonzero(weights))
@@ -179,15 +188,19 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     elif wide and isinstance(source, ArraySource) and source.array.nbytes <= WHOLE_BYTES:
         source = replace(source, array=read(source.array))
     precision: Precision = "double" if double else None
+    once = None if source.rereadable else _Once(source, weights, mean)
+    reading = source if once is None else once.rows
 
     def first_pass(exponents: NDArray[np.intc]) -> CentredRows:
-        given = _scaled(source, exponents) if exponents.any() else source
+        given = _scaled(source, exponents) if exponents.any() else reading
         found = _moments(given, weights, scatter and not wide, precision)
         about = None if mean is None else np.ldexp(mean, exponents)
         return _told(source, weights, found, found.weight - (mean is None), about)
 
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         result = first_pass(np.zeros(features, np.intc))
+        if once is not None:
+            check_squares(result.squares, once.varying, "pass an array, or ")
         exponents = _rescue_exponents(result, standardize)
         if exponents.any():
             result = first_pass(exponents)
@@ -218,7 +231,9 @@ def centred_moments(source: Source, weights: FloatArray | None, total: Moments |
     if isinstance(total, Moments):
         total = replace(total, scatter=total.scatter.copy())
     divisor = total.divisor(kind=kind) if mean is None else total.weight
-    rows = _told(source, weights, total, divisor, mean)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        rows = _told(source, weights, total, divisor, mean)
+    check_squares(rows.squares, bool((rows.mean != total.mean).any()))
     return standardized(rows) if standardize else rows.scaled(level(rows.squares))
 
 
@@ -241,6 +256,29 @@ def _moments(source: Source, weights: FloatArray | None, scatter: bool, precisio
     return total
 
 
+class _Once:
+    """Rows that can be read once, and whether some lie off a known mean, or the first of them.
+
+    Squares that vanish are as those of rows that are all equal, and nobody can look again.
+    """
+
+    def __init__(self, source: Source, weights: FloatArray | None, mean: FloatArray | None):
+        self.source, self.weights, self.centre, self.varying = source, weights, mean, False
+        rows, features = source.shape
+        self.rows = BlockSource(self._blocks, features, rows, source.dtype, source.columns, False)
+
+    def _blocks(self) -> Iterator[AnyArray]:
+        start = 0
+        for block in self.source.blocks():
+            rows, start = block, start + len(block)
+            if self.weights is not None:
+                rows = block[self.weights[start - len(block):start] > 0]
+            if len(rows) and not self.varying:
+                self.centre = rows[0].copy() if self.centre is None else self.centre
+                self.varying = bool((rows != self.centre).any())
+            yield block
+
+
 def _scaled(source: Source, exponents: NDArray[np.intc]) -> Source:
     """Return the columns of `source` times 2**exponents (d,), in float64."""
     rows, features = source.shape
@@ -259,7 +297,7 @@ def _rescue_exponents(rows: CentredRows, each: bool) -> NDArray[np.intc]:
     if whole or not source.rereadable:
         return none
     largest = squares if each else squares.max(keepdims=True)
-    doubtful = ~((largest > 1e-260) & (largest < 1e300))
+    doubtful = ~((largest > SMALLEST) & (largest < LARGEST))
     doubtful &= ~((largest == 0) & (np.abs(mean) > 1e-100)) if each else True
     if not doubtful.any():
         return none

@@ -30,6 +30,7 @@ from fastdr.validation import (
 Precision = Literal["double"] | None
 Kind = Literal["frequency", "reliability"]
 
+SMALLEST, LARGEST = 1e-260, 1e300  # sums of squares that float64 holds with all their digits
 # Below this many rows float64 arithmetic costs next to nothing and is exact for float32 data.
 FEW_ROWS = 4096
 # Columns and cells that one thread takes at a time in `column_moments`, and the squared distance of
@@ -206,9 +207,10 @@ class Moments(Weighted):
         return total
 
     def merge(self, other: Self) -> Self:
-        """Moments of both sets of rows together, O(d²)."""
+        """Moments of both sets of rows together, O(d²); squares that overflow are infinite."""
         both, scatter = self._joint(other), self.scatter + other.scatter
-        _add_outer(scatter, both.step, both.share)
+        with np.errstate(over="ignore", invalid="ignore"):
+            _add_outer(scatter, both.step, both.share)
         return type(self)(both.count, both.weight, both.square_weight, both.mean, scatter,
                           both.rest)
 
@@ -248,6 +250,14 @@ class Moments(Weighted):
     def variances(self, ddof: float = 1) -> FloatArray:
         """Return the (d,) variances of the features."""
         return self.squares / self.divisor(ddof)
+
+
+def check_squares(squares: FloatArray, varying: bool, way_out: str = "") -> None:
+    """Refuse sums of squares (d,) outside of what float64 holds; `varying` rows have some."""
+    largest = float(squares.max())
+    if not largest < LARGEST or (varying and largest < SMALLEST):
+        raise ValueError(f"the squares of these rows, up to {largest:g} in sum, leave the range "
+                         f"of float64; {way_out}multiply the rows by a power of ten.")
 
 
 def counts_of(rows: int, weight: FloatArray | None) -> tuple[int, float, float]:

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from fastdr.low_rank import LowRankMoments
 from fastdr.sources import ArraySource, BlockSource, Source
-from fastdr.sparse import SparseSource
+from fastdr.sparse import FAR, SparseSource
 from fastdr.sparse_statistics import chosen, moments_of_sparse, stacked
-from fastdr.statistics import Moments
+from fastdr.statistics import LARGEST, SMALLEST, Moments, check_squares
 from fastdr.validation import (
     AnyArray,
     FloatArray,
@@ -28,7 +28,6 @@ from fastdr.validation import (
 
 PANEL = 256  # rows that are worth a product of their own
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-SMALLEST, LARGEST = 1e-260, 1e300  # sums of squares that float64 holds with all their digits
 LEAST = 64  # rows that are worth a truncation of their own
 Known = TypeVar("Known", Moments, LowRankMoments)
 
@@ -100,13 +99,22 @@ def low_rank_moments_of(batch: Batch) -> LowRankMoments:
 
 
 def _in_range(batch: Batch, found: Known) -> Known:
-    largest, rows = float(found.squares.max()), batch.rows
-    vanishing = largest < SMALLEST and (largest > 0 if isinstance(rows, SparseSource)
-                                        else (rows != rows[0]).any())
-    if not largest < LARGEST or vanishing:
-        raise ValueError(f"the squares of these rows, up to {largest:g} in sum, leave the range "
-                         "of float64; multiply the rows by a power of ten.")
+    tiny, rows = found.squares.max() < SMALLEST, batch.rows
+    if isinstance(rows, SparseSource):
+        varying = found.squares.any() or (rows.exponent or 0) < -FAR
+    else:
+        varying = tiny and (rows != rows[0]).any()
+    check_squares(found.squares, bool(varying))
     return found
+
+
+def together(before: Known, more: Known, *, faded: bool = False) -> Known:
+    """Return moments of both; refuses squares that float64 does not hold, unless they `faded`."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        joint = before + more
+    apart = (more.mean != before.mean) | (more.rest != before.rest)
+    check_squares(joint.squares, not faded and bool(apart.any()))
+    return joint
 
 
 class Growing(Protocol):
@@ -134,7 +142,8 @@ def grown(so_far: Rows, source: Source, weights: FloatArray | None,
     if (isinstance(so_far, Stream) and so_far.forgetting == 1 and watcher is None and tall
             and so_far.rank is None and hasattr(source, "moments")):
         found = Moments.of_source(source, weights, precision="double")
-        return so_far.add_moments(found, working_dtype(source.dtype))
+        if SMALLEST < found.squares.max() < LARGEST:  # else each block is looked at
+            return so_far.add_moments(found, working_dtype(source.dtype))
     if isinstance(source, SparseSource) and isinstance(so_far, Stream) and watcher is None:
         return so_far.add(source, weights)
     start = 0
@@ -245,6 +254,7 @@ class Stream:
             raise ValueError(f"these are {type(moments).__name__}, but {self.features} features "
                              "with this n_components are kept as "
                              f"{'LowRankMoments' if self.rank else 'Moments'}.")
+        check_squares(moments.squares, bool(moments.squares.any()))
         return replace(self, seen=self.seen + moments.count, weight=self.weight + moments.weight,
                        dtype=np.result_type(self.dtype, dtype), summed=self._joined(moments))
 
@@ -305,7 +315,8 @@ class Stream:
         if before is None:
             joint: Moments | LowRankMoments = more
             return joint
-        joint = (before if self.rank is None else before.truncated(self.rank)) + more
+        joint = together(before if self.rank is None else before.truncated(self.rank), more,
+                         faded=self.forgetting < 1)
         return joint
 
     def _aged(self, batch: Batch) -> tuple[FloatArray, float, float]:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from fastdr.statistics import Moments
-from fastdr.streams import PANEL, SINGLE, Batch, copied, counted, joined, moments_of
+from fastdr.streams import PANEL, SINGLE, Batch, copied, counted, joined, moments_of, together
 from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 
@@ -77,7 +77,7 @@ class Window:
         full = joined(waiting)
         sums = moments_of(full)
         return replace(self, panels=(*self.panels, full), waiting=(),
-                       behind=sums if self.behind is None else self.behind + sums)
+                       behind=sums if self.behind is None else together(self.behind, sums))
 
     def _trimmed(self) -> Self:
         """Drop what no longer belongs to the window, and turn the queue when it must be."""
@@ -96,8 +96,11 @@ class Window:
         """Form the sums ahead, if the last of them was used up."""
         if self.ahead:
             return self
-        each = [moments_of(panel) for panel in reversed(self.panels)]
-        sums = accumulate(each, lambda later, earlier: earlier + later)
+
+        def joined_before(later: Moments, earlier: Moments) -> Moments:
+            return together(earlier, later)
+
+        sums = accumulate(map(moments_of, reversed(self.panels)), joined_before)
         return replace(self, ahead=tuple(sums)[::-1], behind=None)
 
     def total(self) -> Moments:
@@ -113,7 +116,7 @@ class Window:
         there = [part for part in parts if part is not None]
         if not there:
             raise ValueError("Found no rows: none came, or all their weights are zero.")
-        *_, total = accumulate(there)
+        *_, total = accumulate(there, together)
         return total
 
     def few(self) -> Batch | None:

@@ -443,3 +443,11 @@ def test_a_known_mean_far_from_zero_costs_no_digits(rng, sparse, rows):
     expected = np.linalg.svd(A, compute_uv=False)[:2]**2 / rows
     np.testing.assert_allclose(found.explained_variance_, expected, rtol=1e-12)
     assert found.total_variance_ == pytest.approx((A**2).sum() / rows, rel=1e-14)
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-170])
+@pytest.mark.parametrize("take", ["fit", "partial_fit"])
+def test_moments_whose_squares_leave_float64_are_refused(rng, factor, take):
+    X = da.from_array(rng.standard_normal((900, 2)) * factor, chunks=(300, 2))
+    with pytest.raises(ValueError, match="leave the range of float64; multiply"):
+        getattr(IncrementalPCA(1), take)(X)

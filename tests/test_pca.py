@@ -182,6 +182,44 @@ def test_an_svd_about_a_mean_of_another_scale(rng):
         np.testing.assert_allclose(found.explained_variance_ratio_, [1, 0, 0], atol=1e-14)
 
 
+@pytest.mark.parametrize("factor", [1e200, 1e-170])
+@pytest.mark.parametrize("rows", [3, 300])
+@pytest.mark.parametrize("mean", [None, 0.0])
+def test_rows_read_once_whose_squares_leave_float64_are_refused(rng, factor, rows, mean):
+    X = rng.standard_normal((300, 2)) * factor
+    pca = fastdr.PCA(1, mean=None if mean is None else np.full(2, mean))
+    with pytest.raises(ValueError, match="range of float64; pass an array, or multiply the rows"):
+        pca.fit(X[start:start + rows] for start in range(0, 300, rows))
+
+
+def test_rows_read_once_one_by_one_may_still_vary():
+    blocks = (np.full((3, 2), value) for value in (1e-170, 1e-170, 2e-170))
+    with pytest.raises(ValueError, match="up to 0 in sum"):
+        fastdr.PCA(1).fit(blocks)
+
+
+@pytest.mark.parametrize("mean", [None, np.full(2, 1e-170)])
+def test_equal_rows_read_once_have_no_variance(mean):
+    with pytest.warns(UserWarning, match="All rows are equal"):
+        found = fastdr.PCA(1, mean=mean).fit(np.full((3, 2), 1e-170) for _ in range(4))
+    assert found.total_variance_ == 0
+
+
+def test_rows_of_no_weight_do_not_vary():
+    X, weights = np.full((6, 2), 1e-170), np.array([1.0, 1, 1, 1, 1, 0])
+    X[5] = 1
+    once = in_blocks(X, rows=6, rereadable=False)
+    with pytest.warns(UserWarning, match="All rows are equal"):
+        found = fastdr.PCA(1).fit(once, sample_weight=weights)
+    assert found.total_variance_ == 0
+
+
+def test_batches_about_a_mean_too_far_off_are_refused(rng):
+    pca = fastdr.PCA(1, mean=np.full(2, 1e160)).partial_fit(rng.standard_normal((300, 2)))
+    with pytest.raises(ValueError, match="leave the range of float64"):
+        pca.explained_variance_  # noqa: B018
+
+
 def test_weights_stand_for_rows(rng, solver, floating):
     X = np.array([[0, 0], [2, 0], [0, 1]], floating)
     model = fastdr.PCA(svd_solver=solver).fit(X, sample_weight=[1, 2, 3])

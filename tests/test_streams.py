@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import scatter
+from scipy.sparse import csr_array
 from tolerance import merge_error, rounding, scatter_error
 
 from fastdr.sources import BlockSource
+from fastdr.sparse import SparseSource
 from fastdr.statistics import Moments
 from fastdr.streams import Stream, grown
 from fastdr.windows import Window
@@ -148,6 +150,34 @@ def test_squares_out_of_range_are_refused():
             Stream(2).add(np.array([[1.0, 2], [3, 5]] * 200) * factor)
     constant = Stream(2).add(np.full((300, 2), 1e-200)).total()
     assert not constant.scatter.any()
+
+
+@pytest.mark.parametrize("state", [Stream(2), Window(2, 5000)], ids=["stream", "window"])
+@pytest.mark.parametrize("value", [1e-170, 1e160])
+@pytest.mark.parametrize("batches", [2, 5])
+def test_squares_of_steps_between_batches_out_of_range_are_refused(state, value, batches):
+    """The rows of each batch are equal, so none of them is refused by itself."""
+    with pytest.raises(ValueError, match="leave the range of float64; multiply"):
+        fed(state, np.repeat(value * (np.arange(batches) % 2 * 2.0 - 1), 600).reshape(-1, 2),
+            [300]).total()
+
+
+def test_equal_batches_have_no_squares_to_refuse():
+    for state in (Stream(2), Window(2, 5000)):
+        assert not fed(state, np.full((900, 2), 1e-170), [300]).total().scatter.any()
+
+
+def test_moments_out_of_range_are_refused(rng):
+    X = rng.standard_normal((20, 2))
+    for factor in (1e200, 1e-135):
+        with pytest.raises(ValueError, match="leave the range of float64"):
+            Stream(2).add_moments(Moments.of(X * factor))
+
+
+def test_sparse_squares_that_vanish_are_refused(rng):
+    X = csr_array(rng.standard_normal((300, 2)) * 1e-170)
+    with pytest.raises(ValueError, match="leave the range of float64"):
+        grown(Stream(2), SparseSource.of(X), None).total()
 
 
 def test_blocks_name_the_row_of_the_source(rng):
