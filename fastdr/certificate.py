@@ -26,7 +26,8 @@ EPS = float(np.finfo(np.float64).eps)
 TRIES = (0.25, 0.6)  # where mu lies between the next value and the last one wanted
 Proof = Literal["cholesky", "complete", "tracked", "none"]
 TINY = 1e-280  # above the values of a zero matrix
-NEAR = 1e-6  # values this close, relative to the largest, may be a tie
+NEAR = 1e-6  # values this close, relative to themselves or else to the largest, may be a tie
+ROUNDING = 4  # of a shifted matrix, in units of order² eps norm, that a factorisation bears
 
 
 @dataclass(frozen=True)
@@ -250,8 +251,8 @@ def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residual
     `vectors` (k, d) nearly orthonormal rows; `following` estimates
     the next eigenvalue; `asymmetry` bounds the norm of what the matrix differs from the one that
     the bounds are for; `definite` says that it has no negative eigenvalue. If the last values
-    are tied with the next, the tie as a whole is bounded. One to three factorisations, d³/3
-    operations each; memory of a second d x d.
+    are tied with the next, the tie as a whole is bounded: closely, else less so. One to four
+    factorisations, d³/3 operations each; memory of a second d x d.
     """
     order, count = len(matrix), len(values)
     scale = max(float(values[0]), -float(values[-1]))
@@ -262,13 +263,17 @@ def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residual
         return certificate(values, residuals, spread, doubt, -math.inf, "complete")
     last = float(values[-1])
     following = following if math.isfinite(following) else last - scale
+    tries = [(count, following + part * (last - following)) for part in TRIES
+             if last - following > doubt]
+    close = NEAR * abs(last) + ROUNDING * order**2 * EPS * max(scale, peak) + 2 * spread + doubt
+    tie = int(np.argmax(values <= last + close))
+    tries.append((tie, float(values[tie]) + (close or TINY)))
     near = NEAR * scale + 2 * spread + doubt or TINY
     tie = int(np.argmax(values <= last + near))
     above = 0.25 * float(values[tie - 1] - values[tie]) if tie else near
-    tries = [(count, following + part * (last - following)) for part in TRIES
-             if last - following > doubt]
+    tries.append((tie, float(values[tie]) + above))
     largest = peak if definite else max(float(matrix.max()), -float(matrix.min()))
-    for lead, mu in [*tries, (tie, float(values[tie]) + above)]:
+    for lead, mu in tries:
         if positive(matrix, values[:lead], vectors[:lead], mu, largest, asymmetry):
             return certificate(values, residuals, spread, doubt, mu, "cholesky", lead)
     return certificate(values, residuals, spread, doubt, None, "none")

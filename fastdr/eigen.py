@@ -206,7 +206,7 @@ def certify(C: ArrayLike, vectors: ArrayLike) -> Certificate:
 
     Notes
     -----
-    O(d² k) and a few Lanczos steps for the next eigenvalue, then one to three Cholesky
+    O(d² k) and a few Lanczos steps for the next eigenvalue, then one to four Cholesky
     factorisations, d³/3 each; Rump (2006).
 
     Examples

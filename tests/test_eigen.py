@@ -3,11 +3,13 @@
 import mpmath
 import numpy as np
 import pytest
+from scipy.linalg.lapack import dpotrf
 from scipy.sparse.linalg import LinearOperator
 from sklearn.exceptions import ConvergenceWarning
 from tolerance import rounding
 
 import fastdr
+from fastdr import certificate
 from fastdr.eigen import METHODS
 
 EPS = np.finfo(float).eps
@@ -308,3 +310,53 @@ def test_a_certificate_says_itself_in_a_line():
         fastdr.certify(matrix, np.ones((30, 2)))
     with pytest.raises(ValueError, match=r"vectors has shape \(7, 2\); expected \(30, j\)"):
         fastdr.certify(matrix, np.ones((7, 2)))
+
+
+TIES = {
+    "far below": ([1e6, 1, 1, 1, 1, 0.5], 2), "below": ([10, 1, 1, 1, 1, 1], 2),
+    "beside another": ([1e6, 1.8, 1, 1, 1, 0.5], 3), "at the top": ([3, 3, 3, 3, 1, 0], 2),
+    "of all": ([1] * 6, 2), "of zeros": ([1, 0, 0, 0, 0, 0], 2),
+    "below zero": ([-5, -5, -5, -6, -7, -9], 1),
+}
+
+
+@pytest.fixture
+def factorisations(monkeypatch):
+    """A list with an entry for each matrix that a proof has factored since."""
+    made = []
+
+    def counted(*given, **options):
+        made.append(given)
+        return dpotrf(*given, **options)
+
+    monkeypatch.setattr(certificate, "dpotrf", counted)
+    return made
+
+
+@pytest.mark.parametrize("name", TIES)
+@pytest.mark.parametrize("order", [6, 200])
+def test_a_tie_with_what_is_left_out_is_bounded_closely(name, order, factorisations):
+    values, k = TIES[name]
+    values = np.r_[values, np.full(order - 6, values[-1] - 0.25 * (values[-1] > 0.5))].astype(float)
+    turn = np.linalg.qr(np.random.default_rng(4).standard_normal((order, order)))[0]
+    matrix = (turn * values) @ turn.T
+    told = fastdr.certify((matrix + matrix.T) / 2, turn[:, :k])
+    assert told.method == "cholesky"
+    noise = 1e-10 * np.abs(values).max()
+    assert (told.upper >= values[:k] - noise).all()
+    assert (told.upper <= values[:k] + 2e-6 * np.abs(values[:k]) + noise).all()
+    assert len(factorisations) == 1
+
+
+@pytest.mark.parametrize("solver", ["lanczos", "power", "lapack"])
+def test_variances_tied_with_those_left_out_are_bounded_closely(rng, solver):
+    X = rng.standard_normal((200, 6))
+    X = np.linalg.qr(X - X.mean(axis=0))[0] * np.sqrt([100, 1, 1, 1, 1, 1])
+    told = fastdr.PCA(2, svd_solver=solver).fit(X).certificate_
+    np.testing.assert_allclose(told.upper, told.lower, rtol=2e-6)
+
+
+def test_what_was_missed_costs_few_factorisations(factorisations):
+    values = np.r_[4.0, 3.0, 1.0, np.zeros(17)]
+    assert not fastdr.certify(np.diag(values), np.eye(20)[:, 1:3]).proved
+    assert len(factorisations) <= 4
