@@ -44,7 +44,8 @@ class CentredRows:
     ``count`` rows of positive weight, ``weight`` their sum; ``divisor`` turns a scatter
     into a covariance; ``wide`` fewer rows than features; ``single`` float32 arithmetic. Numbers
     are in units of 2**-exponent (0 unless squares of squares might leave the float64 range).
-    ``rest`` (d,) is what rounding took from the mean, in scaled columns, or None: see `refined`.
+    ``lost`` (d,) is what rounding took from the mean of the rows, None for a known one; ``rest``
+    the same of scaled columns, if it comes off rows that are read again: see `refined`.
     """
 
     source: Source
@@ -60,6 +61,7 @@ class CentredRows:
     single: bool
     exponent: int = 0
     rest: FloatArray | None = None
+    lost: FloatArray | None = None
 
     @property
     def estimated(self) -> bool:
@@ -108,7 +110,8 @@ class CentredRows:
             return self
         if self.scatter is not None:
             np.ldexp(self.scatter, 2 * exponent, out=self.scatter)
-        return replace(self, mean=np.ldexp(self.mean, exponent),
+        lost = None if self.lost is None else np.ldexp(self.lost, exponent)
+        return replace(self, mean=np.ldexp(self.mean, exponent), lost=lost,
                        squares=np.ldexp(self.squares, 2 * exponent),
                        exponent=self.exponent + exponent)
 
@@ -320,7 +323,7 @@ def _told(source: Source, weights: FloatArray | None, found: Moments | ColumnMom
     rows = CentredRows(source, weights, found.mean, found.squares, scatter, None, found.count,
                        found.weight, divisor, wide=False, single=False)
     if about is None:
-        return rows
+        return replace(rows, lost=found.rest)
     step = (found.mean - about) + found.rest
     if scatter is not None:
         for row, factor in enumerate(found.weight * step):  # no second d x d
@@ -340,9 +343,10 @@ def standardized(rows: CentredRows, exponents: Any = 0) -> CentredRows:
         rows.scatter[...] /= scale
         rows.scatter[...] /= scale[:, None]
     exponent = -2 if np.min(exponents) < -1024 else 0
+    stored = exponent - exponents
     return replace(rows, squares=rows.squares / scale**2, exponent=exponent,
-                   mean=np.ldexp(rows.mean, exponent - exponents),
-                   scale=np.ldexp(scale, exponent - exponents))
+                   mean=np.ldexp(rows.mean, stored), scale=np.ldexp(scale, stored),
+                   lost=None if rows.lost is None else np.ldexp(rows.lost, stored))
 
 
 def refined(rows: CentredRows) -> CentredRows:

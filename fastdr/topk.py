@@ -79,7 +79,11 @@ class RowsAction:
         elsewhere = hasattr(self.rows.source, "summed")
         self.passes += 1 if elsewhere else math.ceil(len(rows) / (64 // rows.itemsize))
         half = self.exponent // 2  # of the factor on each side, so that float32 holds them
-        images = self.rows.summed(partial(_images, np.ldexp(rows, -half), self.offset > 0))
+        given = np.ldexp(rows, -half)
+        images = self.rows.summed(partial(_images, given, self.offset > 0))
+        if self.rows.lost is not None and self.rows.rest is None:  # squares about a rounded mean
+            lost = self.rows.lost if self.rows.scale is None else self.rows.lost / self.rows.scale
+            images -= np.outer(given @ lost, self.rows.weight * lost)
         return np.asarray(np.ldexp(images, half - self.exponent), rows.dtype)
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy.linalg import eigh
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from tolerance import PANEL, assert_orthonormal, eigenvalue_error, rounding, subspace_angle
@@ -12,8 +13,11 @@ from tolerance import PANEL, assert_orthonormal, eigenvalue_error, rounding, sub
 import fastdr
 from fastdr import topk
 from fastdr.actions import MatrixAction
+from fastdr.centring import centred_rows
+from fastdr.dask_source import dask_source
 from fastdr.lanczos import LATE, lanczos
-from fastdr.sources import BlockSource
+from fastdr.sources import BlockSource, as_source
+from fastdr.topk import RowsAction
 
 METHODS = ["lanczos", "power", "randomized"]
 
@@ -60,6 +64,25 @@ def test_every_form_finds_the_variances(rng, solver, shape, options, floating, m
         np.testing.assert_allclose(model.explained_variance_, true[:5], rtol=0, atol=near)
         assert_orthonormal(model.components_, floating)
         assert model.report_["residual"] <= (1e-4 if solver == "randomized" else 1e-5)
+
+
+@pytest.mark.parametrize("way", ["array", "blocks", "weights", "chunks", "sparse chunks"])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_what_rounding_took_from_a_mean_is_no_variance(rng, way, standardize):
+    N = rng.integers(-64, 64, (600, 20)) * np.r_[4, 2, np.ones(18)] / 16
+    X, weights = N + 1e12, np.ones(600) if way == "weights" else None
+    if way == "blocks":
+        X = BlockSource(lambda: iter([N[:400] + 1e12, N[400:] + 1e12]), 20, 600)
+    if "chunks" in way:
+        X = pytest.importorskip("dask.array").from_array(X, chunks=(200, 20))
+        X = X.map_blocks(csr_array) if way == "sparse chunks" else X
+    source = dask_source(X) if "chunks" in way else as_source(X)
+    rows = centred_rows(source, weights, standardize=standardize, scatter=False)
+    A = N - N.mean(axis=0)
+    A = A / A.std(axis=0, ddof=1) if standardize else A
+    action = RowsAction(rows, np.dtype(np.float64))
+    images = np.ldexp(action(np.eye(20)), action.exponent)
+    np.testing.assert_allclose(images, A.T @ A, rtol=0, atol=1e-13 * (A**2).sum(axis=0).max())
 
 
 @pytest.mark.parametrize("solver", METHODS)
