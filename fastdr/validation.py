@@ -20,6 +20,7 @@ MAY_BE_MISSING = ", or let them be missing (missing=True, --missing)"
 _IMPUTES = ", as PCA(missing='em') does"
 _SCAN_BYTES = 1 << 22
 _MOST_COLUMNS = (1 << 31) - 1  # of a sparse matrix, whose kernels take indices of 32 bits
+MOST_WEIGHT = 1e150  # whose square is far from the end of float64
 LARGEST_SQUARE = 1 << 15  # order; a larger square matrix takes more than 8 GB
 
 
@@ -240,7 +241,7 @@ def as_scale(scale: ArrayLike | None, size: int) -> FloatArray | None:
 
 def as_weights(sample_weight: ArrayLike | None, rows: int, *, some: bool = True
                ) -> FloatArray | None:
-    """Return row weights: finite, not negative, `some` not zero; None for equal weights."""
+    """Return row weights: not negative, of a sum to MOST_WEIGHT, `some` not zero; None for none."""
     if sample_weight is None:
         return None
     given = as_numbers(sample_weight, "sample_weight")
@@ -248,6 +249,11 @@ def as_weights(sample_weight: ArrayLike | None, rows: int, *, some: bool = True
     if (weights < 0).any():
         raise ValueError(f"sample_weight must not be negative; row {int(np.argmin(weights))} has "
                          f"{weights.min():g}.")
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    if total > MOST_WEIGHT:
+        raise ValueError(f"sample_weight has sum {total:g}; at most {MOST_WEIGHT:g} is allowed. "
+                         "Divide the weights by a power of ten.")
     if some and not weights.any():
         raise ValueError("sample_weight is zero for every row; give at least one positive weight.")
     return weights

@@ -186,3 +186,21 @@ def test_reliability_weights_are_frequencies_of_another_sum():
     plain = fastdr.PCA().fit(X, sample_weight=trust)
     np.testing.assert_allclose(plain.explained_variance_ratio_, pca.explained_variance_ratio_,
                                rtol=1e-12)
+
+
+@pytest.mark.parametrize("weight", [1e149, 1e300, 1e307])
+def test_a_sum_of_weights_whose_square_leaves_float64_is_refused(fit, weight):
+    fitted, _, X, y, _ = fit
+    with pytest.raises(ValueError, match=r"sample_weight has sum (\d.*e\+\d+|inf); at most 1e.150 "
+                                         "is allowed. Divide the weights by a power of ten"):
+        fitted(X, y, np.full(len(X), weight))
+
+
+def test_the_largest_weights_work():
+    X, _, _ = made()
+    weights = np.full(ROWS, 1e147)
+    for kind in ("frequency", "reliability"):
+        found = fastdr.moments(X, weights).covariance(ddof=0, kind=kind)
+        np.testing.assert_allclose(found, np.cov(X.T, ddof=0), rtol=1e-12)
+    pca = fastdr.PCA("mle").fit(X, sample_weight=weights)
+    assert pca.n_samples_ >= 1e149
