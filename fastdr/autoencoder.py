@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +17,7 @@ from fastdr.network_model import NetworkModel
 from fastdr.sources import Source
 from fastdr.start import Shape, starting_model
 from fastdr.training import Recipe, train, train_once
-from fastdr.validation import AnyArray, FloatArray, check_values, whole
+from fastdr.validation import AnyArray, FloatArray, check_values, finite, is_flag, whole
 
 
 class AutoEncoder(ModelEstimator):
@@ -260,20 +258,21 @@ class AutoEncoder(ModelEstimator):
             "decoder": (self.decoder is None or _sizes(self.decoder, 0),
                         "a sequence of positive integers, or None"),
             "init": (self.init in ("pca", "random"), "'pca' or 'random'"),
+            "standardize": (is_flag(self.standardize), "True or False"),
             "optimizer": (self.optimizer in ("adam", "sgd"), "'adam' or 'sgd'"),
             "schedule": (self.schedule in ("cosine", "constant"), "'cosine' or 'constant'"),
-            "learning_rate": (_number(self.learning_rate) and self.learning_rate > 0,
+            "learning_rate": (finite(self.learning_rate) and self.learning_rate > 0,
                               "a positive number"),
-            "momentum": (_number(self.momentum) and 0 <= self.momentum < 1,
+            "momentum": (finite(self.momentum) and 0 <= self.momentum < 1,
                          "a number from 0 to below 1"),
-            "weight_decay": (_number(self.weight_decay) and self.weight_decay >= 0,
+            "weight_decay": (finite(self.weight_decay) and self.weight_decay >= 0,
                              "a number of at least 0"),
-            "noise": (_number(self.noise) and self.noise >= 0, "a number of at least 0"),
+            "noise": (finite(self.noise) and self.noise >= 0, "a number of at least 0"),
             "batch_size": (whole(self.batch_size, 1), "an integer of at least 1"),
             "max_epochs": (whole(self.max_epochs, 1), "an integer of at least 1"),
             "patience": (whole(self.patience, 1), "an integer of at least 1"),
             "validation_fraction": (
-                _number(self.validation_fraction) and 0 < self.validation_fraction < 1,
+                finite(self.validation_fraction) and 0 < self.validation_fraction < 1,
                 "a number strictly between 0 and 1"),
             "dtype": (self.dtype is None or np.dtype(self.dtype) in (np.float32, np.float64),
                       "'float32', 'float64' or None"),
@@ -353,7 +352,3 @@ class AutoEncoder(ModelEstimator):
 def _sizes(values: Any, least: int) -> bool:
     return (isinstance(values, Sequence | np.ndarray) and not isinstance(values, str)
             and len(values) >= least and all(whole(value, 1) for value in values))
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 from fastdr.certificate import Certificate
 from fastdr.estimator import LinearEstimator, Report
 from fastdr.models import LinearModel, Whitening, times_power
-from fastdr.validation import AnyArray, FloatArray, as_numbers
+from fastdr.validation import AnyArray, FloatArray, as_numbers, is_flag
 
 
 class AxesEstimator(LinearEstimator):
@@ -205,8 +205,13 @@ class AxesEstimator(LinearEstimator):
 
 def whitening(whiten: Any) -> Whitening:
     """Return the kind of whitening that the parameter names."""
-    kind: Whitening = "pca" if whiten is True else whiten
+    kind: Whitening = ("pca" if whiten else False) if is_flag(whiten) else whiten
     return kind
+
+
+def is_whitening(whiten: Any) -> bool:
+    """Whether the parameter names a kind of whitening."""
+    return is_flag(whiten) or (isinstance(whiten, str) and whiten in ("pca", "zca"))
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from fastdr.validation import (
     as_labels,
     as_numbers,
     check_values,
+    finite,
     whole,
     working_dtype,
 )
@@ -311,7 +312,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
             "shrinkage": (shrinkage is None or shrinkage == "auto" or (
                 _real(shrinkage) and 0 <= float(shrinkage) <= 1),
                 "None, 'auto' or a number from 0 to 1"),
-            "tol": (_real(tol) and float(tol) >= 0, "a number of at least 0"),
+            "tol": (finite(tol) and tol >= 0, "a finite number of at least 0"),
             "store_covariance": (isinstance(self.store_covariance, bool | np.bool_),
                                  "True or False"),
             "n_components": (self.n_components is None or whole(self.n_components, 1),

@@ -38,6 +38,7 @@ from fastdr.validation import (
     FloatArray,
     as_numbers,
     check_values,
+    finite,
     whole,
     working_dtype,
 )
@@ -183,7 +184,7 @@ class FastICA(LinearEstimator):
                     f"one of {', '.join(CODES)} or a callable"),
             "fun_args": (isinstance(self.fun_args, dict | None), "a dict or None"),
             "max_iter": (whole(self.max_iter, 1), "an integer of at least 1"),
-            "tol": (isinstance(self.tol, Real) and float(self.tol) >= 0, "a number of at least 0"),
+            "tol": (finite(self.tol) and self.tol >= 0, "a finite number of at least 0"),
             "whiten_solver": (self.whiten_solver in SOLVERS, f"one of {', '.join(SOLVERS)}"),
             "extended": (isinstance(self.extended, bool | np.bool_), "True or False"),
             "n_init": (whole(self.n_init, 1), "an integer of at least 1"),

@@ -9,13 +9,14 @@ from typing import Any, Self
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from fastdr.axes_estimator import is_whitening
 from fastdr.centring import rows_meant
 from fastdr.drift import Drift, Energy, drift_between, first_drift
 from fastdr.models import LinearModel
 from fastdr.pca import PCA
 from fastdr.sources import Source
 from fastdr.streams import Stream, grown
-from fastdr.validation import FloatArray, check_square, check_values, whole
+from fastdr.validation import FloatArray, check_square, check_values, is_flag, whole
 from fastdr.windows import Window
 
 
@@ -185,7 +186,8 @@ class IncrementalPCA(PCA):
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""
         allowed = {
-            "whiten": (self.whiten in (False, True, "pca", "zca"), "False, True, 'pca' or 'zca'"),
+            "whiten": (is_whitening(self.whiten), "False, True, 'pca' or 'zca'"),
+            "standardize": (is_flag(self.standardize), "True or False"),
             "batch_size": (self.batch_size is None or whole(self.batch_size, 1),
                            "None or an integer of at least 1"),
             "forgetting": (isinstance(self.forgetting, Real) and 0 < float(self.forgetting) <= 1,

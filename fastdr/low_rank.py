@@ -14,7 +14,7 @@ from scipy.linalg import eigh
 
 from fastdr.operators import gram, multiply
 from fastdr.sparse import SparseSource, as_rows
-from fastdr.statistics import Weighted, column_moments, counts_of
+from fastdr.statistics import Weighted, check_factor, column_moments, counts_of
 from fastdr.validation import FloatArray, as_weights
 
 EPS = float(np.finfo(np.float64).eps)
@@ -98,7 +98,8 @@ class LowRankMoments(Weighted):
     __add__ = merge
 
     def faded(self, factor: float) -> Self:
-        """Moments of the same rows with all weights times a positive `factor`."""
+        """Moments of the same rows with all weights times a positive `factor`; ValueError else."""
+        check_factor(factor)
         return replace(self, weight=factor * self.weight, bound=factor * self.bound,
                        square_weight=factor**2 * self.square_weight, error=factor * self.error,
                        squares=factor * self.squares, factor=math.sqrt(factor) * self.factor)

@@ -6,7 +6,6 @@ import math
 import warnings
 from dataclasses import replace
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from fastdr.axes_estimator import residual_bar
+from fastdr.axes_estimator import is_whitening, residual_bar
 from fastdr.batches import BatchedAxes
 from fastdr.centring import CentredRows, centred_rows, rows_meant
 from fastdr.dimension import TRIALS, axes_asked_for, fraction, gavish_donoho, minka, parallel
@@ -37,6 +36,8 @@ from fastdr.validation import (
     as_vector,
     as_weights,
     check_values,
+    finite,
+    is_flag,
     is_sparse,
     whole,
     working_dtype,
@@ -347,9 +348,10 @@ class PCA(MissingEstimator, BatchedAxes):
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""
         allowed = {
-            "whiten": (self.whiten in (False, True, "pca", "zca"), "False, True, 'pca' or 'zca'"),
+            "whiten": (is_whitening(self.whiten), "False, True, 'pca' or 'zca'"),
+            "standardize": (is_flag(self.standardize), "True or False"),
             "svd_solver": (self.svd_solver in SOLVERS, f"one of {', '.join(SOLVERS)}"),
-            "tol": (isinstance(self.tol, Real) and float(self.tol) >= 0, "a number of at least 0"),
+            "tol": (finite(self.tol) and self.tol >= 0, "a finite number of at least 0"),
             "n_oversamples": (whole(self.n_oversamples, 1), "an integer of at least 1"),
             "iterated_power": (self.iterated_power == "auto" or whole(self.iterated_power, 0),
                                "'auto' or an integer of at least 0"),

@@ -21,6 +21,8 @@ from fastdr.validation import (
     as_numbers,
     as_vector,
     as_weights,
+    check_values,
+    finite,
     output,
     raise_not_finite,
     rows_named,
@@ -85,12 +87,24 @@ class Weighted:
         ``"frequency"`` weights say how often a row occurred: Σw - ddof. ``"reliability"`` weights
         say how much a row is trusted: Σw - ddof Σw²/Σw.
 
-        Raises ValueError if it is not positive.
+        Raises ValueError if it is not positive or `ddof` not a finite number.
         """
+        check_ddof(ddof)
         if kind not in ("frequency", "reliability"):
             raise ValueError(f"kind={kind!r}; allowed are 'frequency' and 'reliability'.")
         lost = ddof if kind == "frequency" else ddof * self.square_weight / self.weight
         return _left(self.count, self.weight, lost, ddof)
+
+
+def check_ddof(ddof: Any) -> None:
+    """Refuse what is not a finite number."""
+    check_values({"ddof": ddof}, {"ddof": (finite(ddof), "a finite number")})
+
+
+def check_factor(factor: Any) -> None:
+    """Refuse what weights cannot be multiplied by."""
+    check_values({"factor": factor}, {"factor": (finite(factor) and factor > 0,
+                                                 "a finite number above 0")})
 
 
 def _left(count: int, weight: float, lost: float, ddof: float) -> float:
@@ -217,7 +231,8 @@ class Moments(Weighted):
     __add__ = merge
 
     def faded(self, factor: float) -> Self:
-        """Moments of the same rows with all weights times a positive `factor`."""
+        """Moments of the same rows with all weights times a positive `factor`; ValueError else."""
+        check_factor(factor)
         return type(self)(self.count, factor * self.weight, factor**2 * self.square_weight,
                           self.mean, factor * self.scatter, self.rest)
 
@@ -357,8 +372,8 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     Raises
     ------
     ValueError
-        NaN or infinity in `X`, wrong shapes, too few rows for `ddof`, another `dtype`, or variances
-        that float32 cannot hold if it was asked for.
+        NaN or infinity in `X`, wrong shapes, too few rows for `ddof`, another `dtype`, or
+        variances that float32 cannot hold if it was asked for.
     TypeError
         Sparse, complex or non-numeric `X`.
 
@@ -386,6 +401,7 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     if out is not None:
         output(out, (rows.shape[1],) * 2, kind, rows, sample_weight, mean)
     lost = float(mean is None) if ddof is None else ddof
+    check_ddof(lost)
     if kind == np.float32 and mean is None:
         narrow = _narrow_covariance(rows, as_weights(sample_weight, len(rows)), lost)
         if narrow is not None:

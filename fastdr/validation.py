@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,16 @@ def as_vector(values: ArrayLike, size: int, name: str) -> FloatArray:
 def whole(value: Any, least: int) -> bool:
     """Whether `value` is an integer of at least `least`; True is not 1."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def finite(value: Any) -> bool:
+    """Whether `value` is a real number, neither infinite nor NaN; True is not 1."""
+    return isinstance(value, Real) and not is_flag(value) and math.isfinite(value)
+
+
+def is_flag(value: Any) -> bool:
+    """Whether `value` is True or False, of Python or NumPy."""
+    return isinstance(value, bool | np.bool_)
 
 
 def check_values(values: Mapping[str, Any], allowed: Mapping[str, tuple[bool, str]]) -> None:

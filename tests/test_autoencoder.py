@@ -42,6 +42,7 @@ def test_c123_expectations(rng):
 def test_parameters_out_of_range_are_named(iris):
     for name, values in {
             "hidden": [(), (3, 0), (2.5,), "ab", 3], "decoder": [(0,), 4], "init": ["svd"],
+            "standardize": ["yes", 1],
             "optimizer": ["lbfgs"], "schedule": ["step"], "learning_rate": [0, -1, np.nan, "x"],
             "momentum": [1.0, -0.1], "weight_decay": [-1e-9], "noise": [-1, np.inf],
             "batch_size": [0, 2.5, True], "max_epochs": [0], "patience": [0],

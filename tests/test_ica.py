@@ -321,6 +321,7 @@ def test_units_of_the_rows_do_not_matter(scale, seed):
     ({"fun": "tanh"}, "fun='tanh'"), ({"fun": np.tanh}, "fun returned"),
     ({"fun_args": {"alpha": 3}}, "alpha"), ({"fun_args": 3}, "fun_args=3"),
     ({"max_iter": 0}, "max_iter=0"), ({"tol": -1.0}, "tol=-1.0"), ({"tol": np.nan}, "tol=nan"),
+    ({"tol": np.inf}, "tol=inf"),
     ({"w_init": np.ones((2, 4))}, "w_init has invalid shape"),
     ({"w_init": np.full((4, 4), np.nan)}, "w_init contains"),
     ({"whiten_solver": "qr"}, "whiten_solver='qr'"), ({"extended": 1}, "extended=1"),

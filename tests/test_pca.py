@@ -245,8 +245,26 @@ def test_useless_weights_are_refused(weights, words):
         fastdr.PCA().fit(np.eye(3), sample_weight=weights)
 
 
+@pytest.mark.parametrize(("name", "value"), [("whiten", 1), ("standardize", "yes")])
+def test_parameters_are_judged_before_the_rows_are_read(value, name):
+    rows = fastdr.open_rows(np.ones((2, 3)) for _ in range(2))
+    with pytest.raises(ValueError, match=f"{name}={value!r} is not allowed"):
+        fastdr.PCA(**{name: value}).fit(rows)
+    assert sum(len(block) for block in rows.blocks()) == 4
+
+
+@pytest.mark.parametrize("estimator", [fastdr.PCA, fastdr.IncrementalPCA])
+def test_flags_of_numpy_are_flags(iris, estimator):
+    for flag in (False, True):
+        found, expected = (estimator(2, whiten=value, standardize=value).fit(iris)
+                           for value in (np.bool_(flag), flag))
+        np.testing.assert_array_equal(found.transform(iris), expected.transform(iris))
+        assert found.model_.whiten == expected.model_.whiten
+
+
 @pytest.mark.parametrize(("name", "value"), [
     ("whiten", "cholesky"), ("svd_solver", "gpu"), ("certificate", "full"), ("tol", -1.0),
+    ("tol", np.inf), ("standardize", "yes"), ("standardize", 1), ("whiten", 1), ("whiten", 0),
     ("max_memory", "a lot"), ("n_oversamples", 0), ("iterated_power", -1),
     ("power_iteration_normalizer", "SVD")])
 def test_parameters_out_of_range_are_named(iris, name, value):

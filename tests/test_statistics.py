@@ -139,6 +139,15 @@ def test_known_mean_has_divisor_n(rng):
     np.testing.assert_allclose(fastdr.moments(X).about(mean), true, rtol=1e-13)
 
 
+@pytest.mark.parametrize("ddof", [-np.inf, np.inf, np.nan, "1", True, 1j])
+def test_divisors_that_are_no_numbers(ddof):
+    found = fastdr.moments(np.eye(3))
+    for call in (lambda ddof: fastdr.covariance(np.eye(3), ddof=ddof), found.covariance,
+                 found.variances, lambda ddof: found.covariance(ddof, kind="reliability")):
+        with pytest.raises(ValueError, match=f"ddof={ddof!r} is not allowed; it must be a finite"):
+            call(ddof)
+
+
 @pytest.mark.parametrize("ddof", [0, 1, 2, 1.5])
 def test_any_divisor(rng, ddof):
     X = rng.standard_normal((20, 3))

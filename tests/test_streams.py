@@ -8,6 +8,7 @@ from reference import scatter
 from scipy.sparse import csr_array
 from tolerance import merge_error, rounding, scatter_error
 
+from fastdr.low_rank import LowRankMoments
 from fastdr.sources import BlockSource
 from fastdr.sparse import SparseSource
 from fastdr.statistics import Moments
@@ -214,6 +215,13 @@ def test_fading_scales_what_weights_scale(rng):
     faded, weighted = Moments.of(X).faded(0.25), Moments.of(X, np.full(20, 0.25))
     for name in ("count", "weight", "square_weight", "mean", "scatter"):
         np.testing.assert_allclose(getattr(faded, name), getattr(weighted, name), rtol=40 * EPS)
+
+
+@pytest.mark.parametrize("factor", [-1, 0, np.nan, np.inf, "1"])
+@pytest.mark.parametrize("kind", [Moments, LowRankMoments])
+def test_fading_is_by_a_positive_number(kind, factor):
+    with pytest.raises(ValueError, match=f"factor={factor!r} is not allowed; it must be a finite"):
+        kind.of(np.eye(3)).faded(factor)
 
 
 @pytest.mark.slow
