@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from fastdr._dense import PANEL, add_column_sums
 from fastdr.scatter import ScatterSum, middle
-from fastdr.sources import ArraySource, Rows, Source
+from fastdr.sources import ArraySource, BlockSource, Rows, Source
 from fastdr.threads import ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -35,6 +36,7 @@ Kind = Literal["frequency", "reliability"]
 SMALLEST, LARGEST = 1e-260, 1e300  # sums of squares that float64 holds with all their digits
 # Below this many rows float64 arithmetic costs next to nothing and is exact for float32 data.
 FEW_ROWS = 4096
+SHRINKING = -530  # exponent that takes sums of squares which overflow into the range
 # Columns and cells that one thread takes at a time in `column_moments`, and the squared distance of
 # the shift from the mean, relative to the variance, up to which squares are corrected for it.
 _COLUMNS, _CELLS, NEAR = 1 << 14, 1 << 22, 4.0
@@ -409,14 +411,33 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
                 return narrow
             out[...] = narrow
             return out
-    found = Moments.of(rows, sample_weight)
+    found, about = Moments.of(rows, sample_weight), mean
+    exponents = np.where(np.isfinite(found.squares), 0, SHRINKING)
+    if exponents.any():  # sums overflow, which the variances need not
+        found = _of_shrunk(rows, sample_weight, exponents)
+        about = None if mean is None else np.ldexp(as_vector(mean, len(exponents), "mean"),
+                                                   exponents)
     divisor = found.divisor(lost)
-    if mean is not None:
-        _add_outer(found.scatter, found._distance(mean), found.weight)
+    if about is not None:
+        _add_outer(found.scatter, found._distance(about), found.weight)
+    if exponents.any():
+        _divided(found.scatter, divisor, found.scatter)
+        divisor = 1.0
+        with np.errstate(over="ignore"):
+            np.ldexp(found.scatter, -exponents - exponents[:, None], out=found.scatter)
     if kind == np.float32:
         _refuse_what_float32_cannot_hold(np.diagonal(found.scatter) / divisor)
         out = np.empty(found.scatter.shape, kind) if out is None else out
     return _divided(found.scatter, divisor, found.scatter if out is None else out)
+
+
+def _of_shrunk(rows: AnyArray, weight: ArrayLike | None, exponents: AnyArray) -> Moments:
+    """Moments of the rows with columns times 2**exponents."""
+    def blocks() -> Iterator[AnyArray]:
+        for block in ArraySource(rows).blocks():
+            yield np.ldexp(block.astype(np.float64), exponents)
+
+    return Moments.of_source(BlockSource(blocks, rows.shape[1], len(rows)), weight)
 
 
 def _result_dtype(dtype: DTypeLike | None, out: AnyArray | None) -> np.dtype[Any]:

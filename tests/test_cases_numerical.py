@@ -298,6 +298,24 @@ def test_c09_covariance_does_as_ieee_dictates(rng, power):
                                atol=3e-322)
 
 
+@pytest.mark.parametrize(("rows", "scales", "weight"), [
+    (5000, [3e153, 3e153, 3e153], None), (50, [2e150, 1e149, 1e150], 1e9),
+    (5000, [3e153, 1, 1e-140], None), (50, [1e100, 1e-10, 1e2], 1e120)])
+@pytest.mark.parametrize("known", [False, True])
+def test_c09_a_covariance_that_fits_is_finite(rng, rows, scales, weight, known):
+    X, scales = rng.standard_normal((rows, 3)), np.array(scales)
+    weights = None if weight is None else np.full(rows, weight)
+    share = 1 if weight is None or known else (rows - 1) / rows  # of the divisor that rows have
+    mean = np.ones(3) if known else None
+    expected = share * fastdr.covariance(X, mean=mean) * scales * scales[:, None]
+    found = fastdr.covariance(X * scales, sample_weight=weights,
+                              mean=scales if known else None)
+    size = np.sqrt(np.diagonal(expected))
+    assert np.isfinite(size).all()
+    np.testing.assert_allclose(found / size / size[:, None], expected / size / size[:, None],
+                               atol=1e-12)
+
+
 @pytest.mark.parametrize("scales", [[1e8, 1, 1e-8], [1e-8, 1, 1e8], [1e4, 1, 1e-4]])
 def test_c11_columns_of_very_different_scale(rng, solver, scales):
     X = rng.standard_normal((500, 3)) * scales
