@@ -266,7 +266,8 @@ def proved(matrix: FloatArray, values: FloatArray, vectors: FloatArray, residual
     tries = [(count, following + part * (last - following)) for part in TRIES
              if last - following > doubt]
     close = NEAR * abs(last) + ROUNDING * order**2 * EPS * max(scale, peak) + 2 * spread + doubt
-    tie = int(np.argmax(values <= last + close))
+    steps = np.flatnonzero(values[:-1] - values[1:] > 2 * close)
+    tie = int(steps[-1]) + 1 if steps.size else 0
     tries.append((tie, float(values[tie]) + (close or TINY)))
     near = NEAR * scale + 2 * spread + doubt or TINY
     tie = int(np.argmax(values <= last + near))

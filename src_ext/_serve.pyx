@@ -138,7 +138,7 @@ cdef bint run(const fastdr_model *m, Task task, ndarray x, Py_ssize_t rows, void
     return finite
 
 
-def again(method, x, name):
+def _again(method, x, name):
     """Return what a model's method makes of finite rows whose scores left their range here."""
     rows = numpy.atleast_2d(x)
     raise_not_finite(rows, name)
@@ -237,7 +237,7 @@ cdef class Projector:
             x, rows = as_row(x, self.linear.features, "x"), 1
         z = results(x, self.linear.outputs)
         if not run(&self.linear, PROJECT, x, rows, PyArray_DATA(z)):
-            z[...] = again(self.model.transform, x, "x")
+            z[...] = _again(self.model.transform, x, "x")
         return z
 
     def into(self, x, out):
@@ -256,7 +256,7 @@ cdef class Projector:
             shape = (self.linear.outputs,) if x.ndim == 1 else (x.shape[0], self.linear.outputs)
             out = output(out, shape, x.dtype, None if x.ndim == 1 else x, self.model)
         if not run(&self.linear, PROJECT, x, rows, PyArray_DATA(<ndarray>out)):
-            out[...] = again(self.model.transform, x, "x")
+            out[...] = _again(self.model.transform, x, "x")
         return out
 
     def inverse(self, z):
@@ -269,7 +269,7 @@ cdef class Projector:
             z, rows = as_row(z, self.linear.outputs, "z"), 1
         x = results(z, self.linear.features)
         if not run(&self.linear, INVERSE, z, rows, PyArray_DATA(x)):
-            x[...] = again(self.model.inverse_transform, z, "z")
+            x[...] = _again(self.model.inverse_transform, z, "z")
         return x
 
     def error(self, x):
@@ -283,7 +283,7 @@ cdef class Projector:
             x, rows = as_row(x, self.linear.features, "x"), 1
         if PyArray_NDIM(<ndarray>x) == 1:
             if not run(&self.linear, ERROR, x, rows, &error) or not isfinite(error):
-                return again(self.model.reconstruction_error, x, "x")
+                return _again(self.model.reconstruction_error, x, "x")
             return error
         errors = PyArray_EMPTY(1, &count, NPY_DOUBLE, 0)
         if not run(&self.linear, ERROR, x, rows, PyArray_DATA(<ndarray>errors)):

@@ -242,8 +242,7 @@ def test_binding_limit():
 
 def test_limits_are_measured():
     found = limits.measure(1, quick=True)
-    assert found.f4 > found.f8 > 1e8
-    assert found.read > 1e8
+    assert min(found.f4, found.f8, found.read) > 1e8
 
 
 def test_limits_say_what_is_missing(monkeypatch):

@@ -252,6 +252,8 @@ def test_c09_a_power_of_two_changes_no_bit(rng, solver, kind, power):
     if (solver, kind) in {("svd", "blocks read once"), ("svd", "sparse")} or (
             kind == "sparse" and solver in {"power", "randomized"}):
         pytest.skip("not taken")
+    if kind == "blocks read once" and abs(power) >= 450:
+        pytest.skip("refused: sums of squares lose digits, and nobody can look again")
     X = np.round(rng.standard_normal((60, 20)) * np.linspace(3, 1, 20), 3)
     plain, scaled = (C09_ROWS[kind](np.ldexp(X, k), svd_solver=solver, certificate="proof")
                      for k in (0, power))
