@@ -92,6 +92,9 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
             acc[r][s] = FD_T(splat)(0);
     }
     const double *cells = to;
+    /* Of the rows that come one line a loop, evenly: the processor fetches lines between. */
+    const char *coming = ahead->next;
+    const ptrdiff_t apace = FD_UNROLLED * strips * ahead->pace >> 8;
     const ptrdiff_t whole = rows - rows % FD_UNROLLED;
     for (ptrdiff_t k = 0; k < whole;) {
         const ptrdiff_t stop = FD_MIN(k + FD_CALLED, whole);
@@ -101,12 +104,14 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
                 FD_PREFETCH_WRITE(cells + 8 * line);
             cells += ld;
         }
-        fd_call(ahead, k * strips, FD_CALLED * strips);
         fd_call(ahead + 1, k * strips, FD_CALLED * strips);
-        for (; k < stop; k += FD_UNROLLED)
+        for (; k < stop; k += FD_UNROLLED) {
+            FD_PREFETCH(coming);
+            coming += apace;
             FD_UNROLL
             for (int u = 0; u < FD_UNROLLED; u++)
                 FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
+        }
     }
     for (ptrdiff_t k = whole; k < rows; k++)
         FD_T(tile_row)(strips, a + k * FD_W, b + k * FD_W, acc);
