@@ -209,10 +209,9 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
             result = first_pass(exponents)
     single = (working_dtype(source.dtype) == np.float32 and not double and not exponents.any()
               and (wide or result.count > FEW_ROWS))
-    result = replace(result, wide=wide, single=single)
+    result = replace(result, wide=wide, single=single, exponent=int(exponents[0]))
     if standardize:
         return standardized(result, exponents)
-    result = replace(result, exponent=int(exponents[0]))
     return result.scaled(level(result.squares))
 
 
@@ -297,7 +296,8 @@ def _rescue_exponents(rows: CentredRows, each: bool) -> NDArray[np.intc]:
     """
     source, mean, squares = rows.source, rows.mean, rows.squares
     none, whole = np.zeros(mean.size, np.intc), source.dtype.kind != "f" and rows.estimated
-    if whole or not source.rereadable:
+    usual = not each and SMALLEST < squares.max() < LARGEST
+    if usual or whole or not source.rereadable:
         return none
     largest = squares if each else squares.max(keepdims=True)
     doubtful = ~((largest > SMALLEST) & (largest < LARGEST))
@@ -321,9 +321,10 @@ def _told(source: Source, weights: FloatArray | None, found: Moments | ColumnMom
     """Return rows of these moments, centred at their mean or at a known one; takes the scatter."""
     scatter = found.scatter if isinstance(found, Moments) else None
     rows = CentredRows(source, weights, found.mean, found.squares, scatter, None, found.count,
-                       found.weight, divisor, wide=False, single=False)
+                       found.weight, divisor, wide=False, single=False,
+                       lost=found.rest if about is None else None)
     if about is None:
-        return replace(rows, lost=found.rest)
+        return rows
     step = (found.mean - about) + found.rest
     if scatter is not None:
         for row, factor in enumerate(found.weight * step):  # no second d x d

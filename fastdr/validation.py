@@ -55,6 +55,8 @@ def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None =
 
 def check_masks(values: Any, name: str) -> None:
     """Refuse masked values, also those in rows of a list, which NumPy would read."""
+    if type(values) is np.ndarray:
+        return
     parts = values if isinstance(values, list | tuple) else (values,)
     if any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts):
         raise ValueError(f"{name} has masked values; fill them or drop their rows first.")
