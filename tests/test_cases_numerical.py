@@ -244,7 +244,7 @@ C09_ROWS = {
 }
 
 
-@pytest.mark.parametrize("power", [-500, -450, -300, -250, 1, 250, 300, 450, 500])
+@pytest.mark.parametrize("power", [-500, -300, 1, 300, 500])
 @pytest.mark.parametrize("kind", C09_ROWS)
 @pytest.mark.parametrize("solver", ["auto", "lapack", "svd", "lanczos", "power", "randomized"])
 @pytest.mark.filterwarnings("ignore:randomized stopped")
@@ -252,7 +252,7 @@ def test_c09_a_power_of_two_changes_no_bit(rng, solver, kind, power):
     if (solver, kind) in {("svd", "blocks read once"), ("svd", "sparse")} or (
             kind == "sparse" and solver in {"power", "randomized"}):
         pytest.skip("not taken")
-    if kind == "blocks read once" and abs(power) >= 450:
+    if kind == "blocks read once" and abs(power) == 500:
         pytest.skip("refused: sums of squares lose digits, and nobody can look again")
     X = np.round(rng.standard_normal((60, 20)) * np.linspace(3, 1, 20), 3)
     plain, scaled = (C09_ROWS[kind](np.ldexp(X, k), svd_solver=solver, certificate="proof")
