@@ -44,8 +44,9 @@ class CentredRows:
     ``count`` rows of positive weight, ``weight`` their sum; ``divisor`` turns a scatter
     into a covariance; ``wide`` fewer rows than features; ``single`` float32 arithmetic. Numbers
     are in units of 2**-exponent (0 unless squares of squares might leave the float64 range).
-    ``lost`` (d,) is what rounding took from the mean of the rows, None for a known one; ``rest``
-    the same of scaled columns, if it comes off rows that are read again: see `refined`.
+    ``lost`` (d,) is what rounding took from the mean of the rows, None for a known one: float64
+    holds a mean to eps |mean|, and that times sqrt(weight) would pass for variance in a direction
+    that has none.
     """
 
     source: Source
@@ -60,7 +61,6 @@ class CentredRows:
     wide: bool
     single: bool
     exponent: int = 0
-    rest: FloatArray | None = None
     lost: FloatArray | None = None
 
     @property
@@ -121,10 +121,10 @@ class CentredRows:
         if self.exponent:
             np.ldexp(rows, self.exponent, out=rows)
         rows -= self.mean[columns]
+        if self.lost is not None:
+            rows -= self.lost[columns]
         if self.scale is not None:
             rows /= self.scale[columns]
-        if self.rest is not None:
-            rows -= self.rest[columns]
         return rows
 
     def blocks(self) -> Iterator[FloatArray]:
@@ -348,32 +348,6 @@ def standardized(rows: CentredRows, exponents: Any = 0) -> CentredRows:
     return replace(rows, squares=rows.squares / scale**2, exponent=exponent,
                    mean=np.ldexp(rows.mean, stored), scale=np.ldexp(scale, stored),
                    lost=None if rows.lost is None else np.ldexp(rows.lost, stored))
-
-
-def refined(rows: CentredRows) -> CentredRows:
-    """Read tall rows again for what rounding took from their mean, if that may be seen.
-
-    float64 holds a mean to eps |mean| only, and that error times sqrt(weight) would pass for
-    variance in a direction that has none.
-    """
-    offset = rows.mean if rows.scale is None else rows.mean / rows.scale
-    floor = (4 + math.sqrt(offset.size)) * math.sqrt(rows.total / max(1, rows.bound))
-    seen = math.sqrt(rows.weight) * float(np.linalg.norm(offset)) > floor
-    if rows.wide or not rows.estimated or rows.rest is not None or not seen:
-        return rows
-    return replace(rows, rest=rows.summed(_weighted_sum) / rows.weight)
-
-
-def _weighted_sum(rows: CentredRows) -> FloatArray:
-    """Return the weighted sum of the centred rows, (d,)."""
-    sums, start = np.zeros(rows.mean.size), 0
-    for block in rows.source.blocks():
-        for first in range(0, len(block), piece(sums.size)):
-            part = rows.centred(block[first:first + piece(sums.size)])
-            weights = np.ones(len(part)) if rows.weights is None else rows.weights[start:]
-            sums += weights[:len(part)] @ part
-            start += len(part)
-    return sums
 
 
 def read_again(rows: CentredRows, *, scatter: bool = True, double: bool = False) -> CentredRows:

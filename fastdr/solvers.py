@@ -22,7 +22,7 @@ from scipy.linalg import cholesky, eigh, qr, svd
 from scipy.linalg.lapack import dgejsv, dgeqrf, dsyevd, dtrcon
 
 from fastdr.bases import completed, null_axes
-from fastdr.centring import CentredRows, read_again, refined
+from fastdr.centring import CentredRows, read_again
 from fastdr.certificate import EPS, Certificate, judged, slack
 from fastdr.scatter import SINGLE_RTOL, single_error
 from fastdr.tall import Square, Tall, back_project, gram_of, upright, upright_rows
@@ -130,8 +130,7 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
             return replace(better, passes=better.passes + 1)
         else:
             _restore(matrix, diagonal)
-            rows = refined(rows)
-            axes = _factored(upright_rows(rows), matrix, axes)
+            axes = _factored(tall, matrix, axes)
             known = axes.values, axes.vectors
             if choose:
                 count = choose(_padded(axes.values[:rows.bound], components))
@@ -180,7 +179,6 @@ def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None,
     if not rows.source.rereadable:
         raise ValueError("svd_solver='svd' reads the rows twice, but this source can be read "
                          "once only; use svd_solver='lapack'.")
-    rows = refined(rows)
     tall = upright_rows(rows)
     factor = _triangle(tall) if rows.bound else np.zeros((0, tall.size))
     axes = _svd_axes(factor, "svd(R)", passes=1)
@@ -383,7 +381,7 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
     else:
         vectors[:, rows.squares > 0] = axes.vectors[:real]
     back = rows.wide and tall is not None
-    passes, total = axes.passes + back + (rows.rest is not None), rows.total
+    passes, total = axes.passes + back, rows.total
     if axes.values.size >= rows.bound:
         left_out = float(axes.values[values.size:rows.bound].sum())
     else:
@@ -393,7 +391,7 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
         doubt = single_error(rows.terms) / SINGLE_RTOL if single else slack(order) / RTOL
         again = rows.source.rereadable and not getattr(rows.source, "sparse", False)
         if left_out <= doubt * total and again:
-            left_out, passes = residual(refined(rows), vectors), passes + 1
+            left_out, passes = residual(rows, vectors), passes + 1
     if count > real and tall and not rows.wide and len(axes.vectors) == tall.size:
         null = null_axes(rows.squares == 0, axes.vectors[real:], count - real)
         vectors = np.concatenate([vectors, null])

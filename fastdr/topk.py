@@ -81,7 +81,7 @@ class RowsAction:
         half = self.exponent // 2  # of the factor on each side, so that float32 holds them
         given = np.ldexp(rows, -half)
         images = self.rows.summed(partial(_images, given, self.offset > 0))
-        if self.rows.lost is not None and self.rows.rest is None:  # squares about a rounded mean
+        if self.rows.lost is not None:  # squares about a rounded mean
             lost = self.rows.lost if self.rows.scale is None else self.rows.lost / self.rows.scale
             images -= np.outer(given @ lost, self.rows.weight * lost)
         return np.asarray(np.ldexp(images, half - self.exponent), rows.dtype)
@@ -102,7 +102,7 @@ def _images(given: AnyArray, apart: bool, data: CentredRows) -> AnyArray:
     varying = data.squares > 0
     inner = given[:, varying].astype(np.float64)
     total = np.zeros_like(inner)
-    for block in data.blocks():
+    for block in replace(data, lost=None).blocks():  # it comes off all images
         total += (block @ inner.T).T @ block
     images = np.zeros(given.shape)
     images[:, varying] = total
