@@ -161,6 +161,14 @@ class AxesEstimator(LinearEstimator):
         float or ndarray
             Squared input units. On the fitted rows the mean is the sum of the variances left
             out times (n - 1) / n (exactly that sum with a known mean).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastdr import PCA
+        >>> X = np.array([[3.0, 0], [-3, 0], [0, 1], [0, -1]])
+        >>> PCA(1).fit(X).reconstruction_error(X, per_row=True)
+        array([0., 0., 1., 1.])
         """
         with self._rows(X) as rows:
             return self.model_.reconstruction_error(rows, per_row)
@@ -193,6 +201,15 @@ class AxesEstimator(LinearEstimator):
 
         With ``standardize=True`` these are correlations. `as_frame` labels them by feature and
         axis in a pandas DataFrame.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastdr import PCA
+        >>> X = np.array([[1.0, 2], [2, 4], [3, 6]])
+        >>> PCA(1, standardize=True).fit(X).loadings().round(12)
+        array([[1.],
+               [1.]])
         """
         check_is_fitted(self)
         values = (self.components_ * self.model_.deviations[:, None]).T

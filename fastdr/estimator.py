@@ -346,6 +346,15 @@ class LinearEstimator(ModelEstimator):
         """Return the fitted model made ready for one row at a time: see `Projector`.
 
         Raises NotFittedError before ``fit``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastdr import PCA
+        >>> X = np.array([[3.0, 0], [-3, 0], [0, 1], [0, -1]])
+        >>> project = PCA(1).fit(X).projector()
+        >>> project(np.array([2.0, 7.0]))
+        array([2.])
         """
         check_is_fitted(self)
         return self.model_.projector()

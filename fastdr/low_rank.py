@@ -116,7 +116,14 @@ class LowRankMoments(Weighted):
                        error=error)
 
     def truncated(self, rank: int) -> Self:
-        """Moments whose factor has at most `rank` rows, orthogonal and of descending length."""
+        """Moments whose factor has at most `rank` rows, orthogonal and of descending length.
+
+        Examples
+        --------
+        >>> found = LowRankMoments.of([[4.0, 1], [-4, 1], [4, -1], [-4, -1]]).truncated(1)
+        >>> abs(found.factor.round(12)), round(found.bound, 12)
+        (array([[8., 0.]]), 4.0)
+        """
         if len(self.factor) <= rank:
             return self
         values, turn = principal(self.factor)

@@ -175,7 +175,15 @@ class LSI(
         return self.model_.transform(self._counts(documents), scaled)
 
     def similarities(self, documents: Any) -> FloatArray:
-        """Return signed cosines (m, n) of documents to the fitted ones; 0 for empty ones."""
+        """Return signed cosines (m, n) of documents to the fitted ones; 0 for empty ones.
+
+        Examples
+        --------
+        >>> lsi = LSI(2).fit(["rain wind", "wind waves", "goals fouls", "fouls cards"])
+        >>> lsi.similarities(["wind", "snow"]).round(3) + 0
+        array([[1., 1., 0., 0.],
+               [0., 0., 0., 0.]])
+        """
         return self.model_.similarities(self._placed(documents))
 
     def query(self, text: Any, top: int = 10) -> list[Hit]:
@@ -183,11 +191,24 @@ class LSI(
 
         A text without a known word finds nothing: the list is empty. A row of counts (1, d) is
         taken too. Raises NotFittedError before ``fit``.
+
+        Examples
+        --------
+        >>> lsi = LSI(2).fit(["rain wind", "wind waves", "goals fouls", "fouls cards"])
+        >>> sorted(hit.document for hit in lsi.query("waves", top=2))  # 0 has not the word
+        [0, 1]
         """
         return self._hits(self._placed([text] if isinstance(text, str) else text), top)
 
     def similar(self, document: int, top: int = 10) -> list[Hit]:
-        """Return the `top` other documents nearest to a fitted one, given by its number."""
+        """Return the `top` other documents nearest to a fitted one, given by its number.
+
+        Examples
+        --------
+        >>> lsi = LSI(2).fit(["rain wind", "wind waves", "goals fouls", "fouls cards"])
+        >>> [hit.document for hit in lsi.similar(3, top=1)]
+        [2]
+        """
         check_is_fitted(self)
         count = len(self.model_.documents)
         if not whole(document, 0) or document >= count:
@@ -197,7 +218,14 @@ class LSI(
         return [hit for hit in hits if hit.document != document][:top]
 
     def terms(self, component: int, top: int = 10) -> list[tuple[str, float]]:
-        """Return the `top` terms of largest weight on an axis, with their signed weights."""
+        """Return the `top` terms of largest weight on an axis, with their signed weights.
+
+        Examples
+        --------
+        >>> lsi = LSI(1).fit(["wind wind rain", "wind wind waves", "wind"])
+        >>> lsi.terms(0, top=1)[0][0]
+        'wind'
+        """
         check_is_fitted(self)
         count = len(self.model_.components)
         if not whole(component, 0) or component >= count:
@@ -225,6 +253,13 @@ class LSI(
         ------
         ValueError
             As for `fit`; the fitted state is unchanged.
+
+        Examples
+        --------
+        >>> lsi = LSI(2).fit(["rain wind", "wind waves", "goals fouls", "fouls cards"])
+        >>> hits = lsi.add(["storm wind"]).query("storm", top=3)
+        >>> sorted(hit.document for hit in hits)  # 0 and 1 have wind, too
+        [0, 1, 4]
         """
         check_is_fitted(self)
         if not 0 < decay <= 1:

@@ -88,6 +88,14 @@ class MissingEstimator(AxesEstimator):
         -----
         The mean is that under probabilistic PCA with the fitted axes, variances and noise. It
         needs no ``missing="em"``: axes of complete rows fill others.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastdr import PCA
+        >>> pca = PCA(1).fit(np.array([[1.0, 2], [2, 4], [3, 6]]))
+        >>> pca.impute([[10.0, np.nan]]).round(6)
+        array([[10., 20.]])
         """
         with self._rows(X, missing=True) as rows:
             return self.model_.impute(rows)

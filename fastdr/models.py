@@ -240,6 +240,12 @@ class LinearModel(PartlyObserved):
         """Return the squared distance of rows to their reconstruction, mean or `per_row` (n,).
 
         In squared units of the input; the reconstruction is never built. One read, O(d k) a row.
+
+        Examples
+        --------
+        >>> model = LinearModel(mean=[1.0, 2.0], components=[[0.6, 0.8]], variances=[4.0])
+        >>> model.reconstruction_error([[1.8, 1.4], [1.6, 2.8]], per_row=True).round(12)
+        array([1., 0.])
         """
         errors = reconstruction_error(self._rows(X), self.components, self.mean, self.scale)
         return errors if per_row else float(errors.mean())
@@ -250,6 +256,12 @@ class LinearModel(PartlyObserved):
         The covariance is V diag(variances) V^T plus the noise variance in all other directions
         (Tipping & Bishop 1999); no d x d matrix is made, O(d k) a row. If it is singular every
         density is 0 or infinite: all -inf, with a RuntimeWarning that names the rank.
+
+        Examples
+        --------
+        >>> model = LinearModel([0.0, 0.0], [[1.0, 0.0]], [1.0], noise_variance=1.0)
+        >>> model.log_likelihood([[0.0, 0.0]]).round(6)  # -ln 2 pi
+        array([-1.837877])
         """
         X = self._rows(X)
         axes, features = self.components.shape
@@ -327,6 +339,12 @@ class LinearModel(PartlyObserved):
         """Return the model's covariance (d, d), units of the input; whitening has no part in it.
 
         Raises ValueError beyond 32768 features, where it takes more than 8 GB.
+
+        Examples
+        --------
+        >>> LinearModel([0.0, 0.0], [[0.6, 0.8]], [4.0], noise_variance=1.0).covariance().round(12)
+        array([[2.08, 1.44],
+               [1.44, 2.92]])
         """
         kept = np.maximum(self.variances - self.noise_variance, 0.0)
         matrix = self._outer(kept, self.noise_variance)
@@ -340,6 +358,12 @@ class LinearModel(PartlyObserved):
         """Return the inverse of `covariance` (d, d), by the inversion lemma.
 
         Raises ValueError beyond 32768 features and LinAlgError if the model is singular.
+
+        Examples
+        --------
+        >>> LinearModel([0.0, 0.0], [[0.6, 0.8]], [4.0], noise_variance=1.0).precision().round(12)
+        array([[ 0.73, -0.36],
+               [-0.36,  0.52]])
         """
         axes, features = self.components.shape
         if self._singular:

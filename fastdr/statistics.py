@@ -90,6 +90,12 @@ class Weighted:
         say how much a row is trusted: Σw - ddof Σw²/Σw.
 
         Raises ValueError if it is not positive or `ddof` not a finite number.
+
+        Examples
+        --------
+        >>> found = Moments.of([[0.0], [1.0]], sample_weight=[3.0, 1.0])
+        >>> found.divisor(), found.divisor(kind="reliability")
+        (3.0, 1.5)
         """
         check_ddof(ddof)
         if kind not in ("frequency", "reliability"):
@@ -233,7 +239,14 @@ class Moments(Weighted):
     __add__ = merge
 
     def faded(self, factor: float) -> Self:
-        """Moments of the same rows with all weights times a positive `factor`; ValueError else."""
+        """Moments of the same rows with all weights times a positive `factor`; ValueError else.
+
+        Examples
+        --------
+        >>> found = Moments.of([[0.0], [2.0]]).faded(0.5)
+        >>> found.weight, found.mean, found.scatter
+        (1.0, array([1.]), array([[1.]]))
+        """
         check_factor(factor)
         return type(self)(self.count, factor * self.weight, factor**2 * self.square_weight,
                           self.mean, factor * self.scatter, self.rest)
@@ -244,7 +257,13 @@ class Moments(Weighted):
         import_module("fastdr.persistence").save(self, path)
 
     def about(self, mean: ArrayLike) -> FloatArray:
-        """Return the (d, d) scatter about a given mean: Σ weight (row - mean)(row - mean)ᵀ."""
+        """Return the (d, d) scatter about a given mean: Σ weight (row - mean)(row - mean)ᵀ.
+
+        Examples
+        --------
+        >>> Moments.of([[0.0], [2.0]]).about([0.0])
+        array([[4.]])
+        """
         scatter = self.scatter.copy()
         _add_outer(scatter, self._distance(mean), self.weight)
         return scatter

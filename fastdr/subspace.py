@@ -155,6 +155,11 @@ class Subspace:
         number; of dependent columns, the solution of least length. O(n m) a point.
 
         Raises ValueError for points of another length, NaN or infinity.
+
+        Examples
+        --------
+        >>> Subspace([[2, 0], [0, 1], [0, 0]]).coordinates([6.0, 5.0, 4.0])
+        array([3., 5.])
         """
         points, single = self._points(X)
         _, upper, order, length, exponent = self._factors
@@ -171,7 +176,13 @@ class Subspace:
         return _shaped(solved.astype(working_dtype(points.dtype)), single)
 
     def project(self, X: ArrayLike) -> AnyArray:
-        """Return the nearest points of the subspace, (n,) or (N, n). O(n dimension) a point."""
+        """Return the nearest points of the subspace, (n,) or (N, n). O(n dimension) a point.
+
+        Examples
+        --------
+        >>> Subspace([[2, 0], [0, 1], [0, 0]]).project([6.0, 5.0, 4.0])
+        array([6., 5., 0.])
+        """
         points, single = self._points(X)
         return _shaped(self._project(points), single)
 
@@ -180,13 +191,24 @@ class Subspace:
 
         The second part is projected out twice, so it is orthogonal to the subspace to rounding
         of its own length, however close the point lies ("twice is enough", Kahan and Parlett).
+
+        Examples
+        --------
+        >>> Subspace([[2, 0], [0, 1], [0, 0]]).decompose([6.0, 5.0, 4.0])
+        (array([6., 5., 0.]), array([0., 0., 4.]))
         """
         points, single = self._points(X)
         inside, outside = self._split(points)
         return _shaped(inside, single), _shaped(outside, single)
 
     def distance(self, X: ArrayLike) -> Any:
-        """Return the Euclidean distance of points from the subspace, a float or (N,) float64."""
+        """Return the Euclidean distance of points from the subspace, a float or (N,) float64.
+
+        Examples
+        --------
+        >>> Subspace([[2, 0], [0, 1], [0, 0]]).distance([[6.0, 5.0, 4.0], [1.0, 0.0, 0.0]])
+        array([4., 0.])
+        """
         points, single = self._points(X)
         distances = np.concatenate([_lengths(self._split(block)[1])
                                     for block in ArraySource(points).blocks()])
@@ -196,6 +218,12 @@ class Subspace:
         """Return the matrix P = B(BᵀB)⁻¹Bᵀ of the projection, (n, n), symmetric, P² = P.
 
         Raises ValueError beyond 32768 features; `project` needs no such matrix.
+
+        Examples
+        --------
+        >>> Subspace([[1], [1]]).projector().round(12)
+        array([[0.5, 0.5],
+               [0.5, 0.5]])
         """
         check_square(self.features, "project() gives the same product without the matrix.")
         matrix: FloatArray = self.orthonormal @ self.orthonormal.T
@@ -205,6 +233,12 @@ class Subspace:
         """Return the orthogonal complement: all directions orthogonal to this subspace.
 
         Its basis is an n x (n - dimension) matrix; O(n² dimension).
+
+        Examples
+        --------
+        >>> plane = Subspace([[1, 0], [0, 1], [0, 0]])
+        >>> plane.complement().distance([6.0, 8.0, 5.0])
+        10.0
         """
         whole = qr(self.orthonormal, mode="full")[0] if self.dimension else np.eye(self.features)
         return Subspace(whole[:, self.dimension:], self.angle_error)
@@ -238,12 +272,24 @@ class Subspace:
 
         `tolerance` is in radians; by default what rounding of both bases may explain. The
         dimensions of intersection and `union` add up to those of the two subspaces.
+
+        Examples
+        --------
+        >>> floor, wall = Subspace([[1, 0], [0, 1], [0, 0]]), Subspace([[1, 0], [0, 0], [0, 1]])
+        >>> floor.intersection(wall).project([2.0, 3.0, 4.0]).round(12)
+        array([2., 0., 0.])
         """
         _, small, _, right, common = self._common(other, tolerance)
         return Subspace(small.orthonormal @ right[common].T, self._both(other))
 
     def union(self, other: Subspace, tolerance: float | None = None) -> Subspace:
-        """Return the span of both together, U + W; see `intersection` for `tolerance`."""
+        """Return the span of both together, U + W; see `intersection` for `tolerance`.
+
+        Examples
+        --------
+        >>> Subspace([[1], [0], [0]]).union(Subspace([[1], [1], [0]])).dimension
+        2
+        """
         large, _, left, _, common = self._common(other, tolerance)
         whole = np.concatenate([large.orthonormal, left[:, ~common]], axis=1)
         return Subspace(np.linalg.qr(whole)[0], self._both(other))
