@@ -96,7 +96,7 @@ if typer is not None:
         metavar="SIZE", callback=_check_memory,
         help="Memory to use at most, like 500MB, beside the program itself.")]
     Components = Annotated[str | None, typer.Option(
-        "--components", "-k", metavar="INTEGER|FRACTION|RULE", help="How many to keep: a number, a "
+        "--components", "-k", metavar="N|SHARE|RULE", help="How many to keep: a number, a "
         "share of the variance like 0.95, or mle, gavish-donoho or parallel. Default: all.")]
     Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all CPUs.")]
     AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
@@ -186,14 +186,16 @@ def fit(source: Rows,
 
 def plan(source: Rows, components: Components = None,
          solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
+         missing: Missing = False,
          member: Member = None, columns: Columns = None, header: Header = None,
          memory: Memory = None, threads: Threads = None, as_json: AsJson = False) -> None:
     """Tell how `fit` would go about INPUT, and what it would cost; nothing is computed."""
     from fastdr.pca import PCA
 
     set_num_threads(threads)
-    rows = opened(source, member, columns, None, header)
-    way = PCA(_parse_components(components), svd_solver=solver.value, max_memory=memory).plan(rows)
+    rows = opened(source, member, columns, None, header, missing)
+    way = PCA(_parse_components(components), svd_solver=solver.value, max_memory=memory,
+              missing="em" if missing else None).plan(rows)
     if as_json:
         print_json(asdict(way))
         return

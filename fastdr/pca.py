@@ -324,7 +324,8 @@ class PCA(MissingEstimator, BatchedAxes):
         -------
         Plan
             It prints as a table: solver, reason, passes, operations, memory, seconds. The speed
-            of the machine is measured once a process, in about 0.1 s.
+            of the machine is measured once a process, in about 0.1 s. With ``missing="em"`` it
+            is that for complete rows: whether some are not is not looked for.
 
         Raises
         ------
@@ -343,7 +344,11 @@ class PCA(MissingEstimator, BatchedAxes):
         weights = None if sample_weight is None else as_weights(sample_weight, size or 0)
         if size is not None:
             self._number(rows_meant(size, weights, self.mean is not None), features)
-        return self._way(source, weights, measured())
+        way = self._way(source, weights, measured())
+        if not self._takes_missing:
+            return way
+        return replace(way, reason=f"{way.reason}; if cells are missing, em instead, on rows in "
+                                   "memory, as often as their likelihood needs")
 
     def _check_parameters(self) -> None:
         """Refuse parameters outside their range, by name."""

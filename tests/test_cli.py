@@ -545,6 +545,9 @@ def test_plan_tells_what_a_fit_would_do(X):
     assert known["solver"] == "lanczos"
     assert known["seconds"] > 0
     assert not Path("model.fdr").exists()
+    X[0, 1] = np.nan
+    write("gaps.npy", X)
+    assert "if cells are missing, em" in " ".join(ok("plan", "gaps.npy", "--missing").split())
     bad("nothing fits in 1 kB beyond the data: 4 axes need lapack on covariance",
         "plan", "rows.npy", "--memory", "1kB")
     bad("nothing fits in 1 kB", "fit", "rows.npy", "-o", "model.fdr", "--memory", "1kB")
