@@ -98,6 +98,8 @@ if typer is not None:
     Components = Annotated[str | None, typer.Option(
         "--components", "-k", metavar="N|SHARE|RULE", help="How many to keep: a number, a "
         "share of the variance like 0.95, or mle, gavish-donoho or parallel. Default: all.")]
+    SolverName = Annotated[Solver, typer.Option(
+        metavar="NAME", help=f"How to compute: {', '.join(Solver)}.")]
     Threads = Annotated[int | None, typer.Option(min=1, help="Threads; default: all CPUs.")]
     AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
     Missing = Annotated[bool, typer.Option(
@@ -117,11 +119,12 @@ def fit(source: Rows,
         whiten: Annotated[Whiten | None, typer.Option(help="Scores of unit variance.")] = None,
         standardize: Annotated[bool, typer.Option(
             "--standardize", help="Divide each column by its standard deviation.")] = False,
-        solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
+        solver: SolverName = Solver.auto,
         text: Annotated[bool, typer.Option(
             "--text", help="INPUT has texts: a line each (.txt), or JSON with \"text\" and perhaps "
             "\"title\" (.jsonl). Makes an index for `search`.")] = False,
-        weighting: Annotated[Weighting, typer.Option(help="Of words, with --text.")]
+        weighting: Annotated[Weighting, typer.Option(
+            metavar="NAME", help=f"Of words, with --text: {', '.join(Weighting)}.")]
         = Weighting.tfidf,
         missing: Missing = False,
         member: Member = None, columns: Columns = None, header: Header = None,
@@ -185,7 +188,7 @@ def fit(source: Rows,
 
 
 def plan(source: Rows, components: Components = None,
-         solver: Annotated[Solver, typer.Option(help="How to compute.")] = Solver.auto,
+         solver: SolverName = Solver.auto,
          missing: Missing = False,
          member: Member = None, columns: Columns = None, header: Header = None,
          memory: Memory = None, threads: Threads = None, as_json: AsJson = False) -> None:

@@ -47,10 +47,11 @@ PYTHON_ONLY = (", or pass mean=", ", or give them a sample_weight of 0")  # advi
 if typer is not None:
     Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model that `fit` or "
                                            "model.save wrote.")]
-    Data = Annotated[Path | None, typer.Argument(metavar="[DATA]", help=ROWS)]
+    Data = Annotated[Path | None, typer.Argument(metavar="DATA", help=ROWS)]
     Out = Annotated[Path, typer.Option("--out", "-o", help="Picture to write: .png, .pdf or .svg.")]
     KindOf = Annotated[Kind, typer.Option(
-        "--kind", help="scree, loadings and losses need no DATA.")]
+        "--kind", metavar="NAME", help=f"{', '.join(OF_MODELS)}, which need no DATA, or "
+        f"{', '.join(kind for kind in Kind if kind not in OF_MODELS)}.")]
     Count = Annotated[int | None, typer.Option(
         "-k", min=1, help="Components to mark (scree) or reconstruct from (errors).")]
     Labels = Annotated[Path | None, typer.Option(
