@@ -89,10 +89,10 @@ class Certificate:
         """Return the same with values behind that are 0 because the rank is known, to `error`."""
         if count == len(self.lower):
             return self
-        more = np.zeros(count - len(self.lower))
-        return replace(self, lower=np.append(self.lower, more),
-                       upper=np.append(self.upper, more + error),
-                       residuals=np.append(self.residuals, more + error))
+        zeros = np.zeros(count - len(self.lower))
+        lower, upper, residuals = (np.concatenate(parts) for parts in (
+            (self.lower, zeros), (self.upper, zeros + error), (self.residuals, zeros + error)))
+        return replace(self, lower=lower, upper=upper, residuals=residuals)
 
     def times(self, factor: float, exponent: int = 0) -> Certificate:
         """Return the same for a positive semi-definite matrix times factor 2**exponent."""

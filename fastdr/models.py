@@ -56,7 +56,7 @@ def fix_signs(components: AnyArray) -> AnyArray:
         part = components[start:start + step]
         size = np.abs(part)
         first = np.argmax(size >= (1 - TIE) * size.max(axis=1, keepdims=True), axis=1)
-        part[part[np.arange(len(part)), first] < 0] *= -1
+        part *= np.where(part[np.arange(len(part)), first] < 0, -1, 1)[:, None]
     return components
 
 

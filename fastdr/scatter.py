@@ -79,8 +79,9 @@ def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) 
     The point about which sums are gathered.
     """
     size = max(1, min(256, (1 << 17) // rows.shape[1]))
-    first = [slice(size)] if weight is None else _heavy(weight, min(size, SAMPLE))
-    head = np.concatenate([read(rows[part]) for part in first]).astype(np.float64, order="C")
+    head = (read(rows[:size]) if weight is None else
+            np.concatenate([read(rows[part]) for part in _heavy(weight, min(size, SAMPLE))]))
+    head = head.astype(np.float64, order="C", copy=False)
     with np.errstate(all="ignore"):
         shift: FloatArray = head[0] + (head - head[0]).mean(axis=0)
     shift[~np.isfinite(shift)] = 0.0

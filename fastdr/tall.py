@@ -66,8 +66,9 @@ def upright(rows: CentredRows) -> tuple[Tall, FloatArray]:
     """Return the upright matrix and its Gram matrix, which may be destroyed."""
     tall = upright_rows(rows)
     if rows.scatter is not None:
-        varying = rows.squares > 0
-        return tall, rows.scatter if varying.all() else rows.scatter[np.ix_(varying, varying)]
+        varying = np.flatnonzero(rows.squares > 0)
+        every = varying.size == rows.mean.size
+        return tall, rows.scatter if every else rows.scatter[varying[:, None], varying]
     if rows.far:
         return tall, gram_of(tall)
     array = gathered(rows.source).array
