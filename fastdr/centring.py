@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class CentredRows:
         """Trace of the scatter of the scaled columns."""
         return float(self.squares.sum())
 
-    @property
+    @cached_property
     def bound(self) -> int:
         """The rank cannot exceed this: varying columns, and rows less one for the mean."""
         return max(0, min(int(np.count_nonzero(self.squares)),
