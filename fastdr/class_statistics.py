@@ -190,7 +190,7 @@ class _ClassRows(Rows):
         step = max(1, _PIECE // self.array.shape[1] // least) * least
         for start in range(first, last, step):
             part = slice(start, min(start + step, last))
-            given = np.asarray(read(self.array[part]), dtype=np.float64, order="C")
+            given = np.require(read(self.array[part]), np.float64, ["C", "ALIGNED"])
             rows = np.empty_like(given)
             present, local = self._local(self.codes[part])
             sums = np.zeros((len(present), self.array.shape[1]))

@@ -262,7 +262,8 @@ def _given(C: Any) -> tuple[AnyArray | None, Action, float]:
     matrix = as_matrix(C, "C")
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"C has shape {matrix.shape}; expected a square matrix.")
-    if matrix.dtype.kind != "f" or matrix.dtype.itemsize < 4 or not matrix.dtype.isnative:
+    native = matrix.dtype.isnative and matrix.flags.aligned
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize < 4 or not native:
         matrix = matrix.astype(np.float64)
     largest, apart = _extent(matrix)
     if not apart <= SYMMETRY[matrix.dtype.itemsize] * largest:

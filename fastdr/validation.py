@@ -174,13 +174,13 @@ def check_features(X: Any, columns: int, features: int, names: Sequence[str] | N
 
 
 def as_numbers(values: Any, name: str) -> AnyArray:
-    """Return what goes with rows, such as a mean, as an array of real numbers, none masked."""
+    """Return what goes with rows, such as a mean, as an aligned array of real numbers."""
     check_masks(values, name)
     given = np.asarray(values)
     if given.dtype.kind not in "fiub":
         raise TypeError(f"{name} has dtype {given.dtype}; expected real numbers"
                         f"{' (complex values are refused)' if given.dtype.kind == 'c' else ''}.")
-    return given
+    return given if given.flags.aligned else given.copy()
 
 
 def as_vector(values: ArrayLike, size: int, name: str) -> FloatArray:
@@ -316,8 +316,8 @@ def output(out: AnyArray | None, shape: tuple[int, ...], dtype: DTypeLike,
         given = (f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray)
                  else type(out).__name__)
         raise ValueError(f"out is {given}; expected a {np.dtype(dtype)} array of shape {shape}.")
-    if not (out.flags.c_contiguous and out.flags.writeable):
-        raise ValueError("out must be C-contiguous and writeable.")
+    if not out.flags.carray:
+        raise ValueError("out must be C-contiguous, aligned and writeable.")
     if any(np.may_share_memory(out, array) for given in operands for array in _arrays(given)):
         raise ValueError("out shares memory with an operand, which would change while it is read; "
                          "pass a separate array.")

@@ -11,6 +11,7 @@ import fastdr
 from fastdr.limits import spe_limit_of
 from fastdr.validation import (
     as_matrix,
+    as_numbers,
     as_vector,
     as_weights,
     output,
@@ -20,6 +21,13 @@ from fastdr.validation import (
 
 X = np.random.default_rng(5).standard_normal((30, 4))
 V = np.eye(4)[:2]
+
+
+def unaligned(array):
+    """Return an equal array that begins between two numbers."""
+    moved = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
 
 
 @pytest.mark.parametrize(("given", "result"), [
@@ -235,12 +243,22 @@ def test_components_that_are_not_finite_are_refused(bad):
     (lambda: np.empty((30, 2), "f4"), "out is float32"),
     (lambda: np.empty((2, 30)).T, "C-contiguous"),
     (lambda: np.empty((30, 4))[:, :2], "C-contiguous"),
+    (lambda: unaligned(np.empty((30, 2))), "aligned"),
     (lambda: [[0.0, 0.0]] * 30, "out is list"),
     (lambda: np.empty((30, 2), ">f8"), "out is >f8"),
 ])
 def test_out_arrays(make, words):
     with pytest.raises((ValueError, TypeError), match=words):
         fastdr.project(X, V, out=make())
+
+
+def test_what_goes_with_rows_is_aligned():
+    for given in (np.arange(3.0), np.arange(3, dtype="f4"), np.eye(3)):
+        taken = as_numbers(unaligned(given), "mean")
+        assert taken.flags.aligned
+        np.testing.assert_array_equal(taken, given)
+    C = np.diag(np.arange(30.0))
+    np.testing.assert_array_equal(fastdr.eigsh(unaligned(C), 2).values, fastdr.eigsh(C, 2).values)
 
 
 def test_out_that_is_read_only_or_overlaps():
