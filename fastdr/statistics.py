@@ -89,7 +89,8 @@ class Weighted:
         ``"frequency"`` weights say how often a row occurred: Σw - ddof. ``"reliability"`` weights
         say how much a row is trusted: Σw - ddof Σw²/Σw.
 
-        Raises ValueError if it is not positive or `ddof` not a finite number.
+        Raises ValueError if it is not positive, `ddof` not a finite number, or squares of weights
+        that are reliabilities leave float64.
 
         Examples
         --------
@@ -100,6 +101,9 @@ class Weighted:
         check_ddof(ddof)
         if kind not in ("frequency", "reliability"):
             raise ValueError(f"kind={kind!r}; allowed are 'frequency' and 'reliability'.")
+        if kind == "reliability" and self.square_weight < SMALLEST:
+            raise ValueError(f"the squares of these weights, {self.square_weight:g} in sum, leave "
+                             "the range of float64; multiply the weights by a power of ten.")
         lost = ddof if kind == "frequency" else ddof * self.square_weight / self.weight
         return _left(self.count, self.weight, lost, ddof)
 

@@ -183,6 +183,8 @@ def test_reliability_weights_do_not_depend_on_their_scale(rng):
     np.testing.assert_allclose(one, ten, rtol=1e-13)
     divisor = weight.sum() - (weight**2).sum() / weight.sum()
     np.testing.assert_allclose(one, np.asarray(scatter(X, weight), float) / divisor, rtol=1e-13)
+    with pytest.raises(ValueError, match="squares of these weights, 0 in sum"):
+        fastdr.moments(X, 1e-170 * weight).covariance(kind="reliability")
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])
