@@ -301,7 +301,8 @@ def told_of(matrix: FloatArray | None, vectors: FloatArray, found: Ritz, error: 
     """Return the certificate of eigenpairs from a matrix that has their eigenvalues.
 
     `matrix` is A'A or AA' to `error` in norm, or None if there is neither, and then nothing is
-    proved; `vectors` are those of its own side, as well as they are known.
+    proved; `vectors` are those of its own side, as well as they are known. Images of vectors are
+    nearer to the truth than these, so the residuals of both sides count.
     """
     if matrix is None:
         doubt = doubt_of(found.vectors.shape[1], found.scale) + error
@@ -309,15 +310,16 @@ def told_of(matrix: FloatArray | None, vectors: FloatArray, found: Ritz, error: 
     vectors = np.ascontiguousarray(np.linalg.qr(vectors.T)[0].T)
     values, vectors, moved = rayleigh_ritz(MatrixAction(matrix, matrix.dtype), vectors)
     moved -= values[:, None] * vectors
-    residuals, spread = np.linalg.norm(moved, axis=1), joint_norm(moved)
+    apart = np.abs(values - found.values)
+    residuals = np.maximum(np.linalg.norm(moved, axis=1), found.residuals) + apart
+    spread = max(joint_norm(moved), found.spread) + float(apart.max())
     if prove:
         told = proved(matrix, values, vectors, residuals, spread, found.next, error,
                       definite=True)
     else:
         doubt = doubt_of(len(matrix), found.scale) + error
         told = certificate(values, residuals, spread, doubt, None, "none")
-    return replace(told, residuals=told.residuals + np.abs(values - found.values)).around(
-        found.values)
+    return told.around(found.values)
 
 
 def _told(rows: CentredRows, matrix: FloatArray | None, found: Ritz, error: float, how: Iteration
@@ -327,6 +329,7 @@ def _told(rows: CentredRows, matrix: FloatArray | None, found: Ritz, error: floa
         rows = read_again(rows, double=True)
         tall, matrix = upright(rows)
         vectors = _left(tall, found.vectors) if rows.wide else found.vectors[:, rows.squares > 0]
+        found = replace(found, residuals=found.residuals + error, spread=found.spread + error)
         error = slack(len(matrix)) * found.scale + rows.rounding
         return told_of(matrix, vectors, found, error, prove=True)
     if matrix is not None and how.prove:

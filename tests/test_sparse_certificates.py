@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tolerance import rounding
+from tolerance import rounding, subspace_angle
 from typer.testing import CliRunner
 
 import fastdr
@@ -110,6 +110,29 @@ def test_a_proof_is_made_though_the_rows_are_iterated_on(rng, solver, shape, dty
     assert model.plan(D).proof
     assert model.set_params(certificate="residual").plan(D).proof is False
     assert not model.fit(D).certificate_.proved
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("tol", [0.0, 1e-3, 0.1])
+def test_angles_of_wide_rows_are_those_of_the_axes(rng, kind, dtype, tol, monkeypatch):
+    """Proved by the inner products of the rows, whose own vectors are a product nearer to truth."""
+    monkeypatch.setattr("fastdr.plan._worth_reading", lambda task: True)
+    monkeypatch.setattr("fastdr.plan.CLEAR", 1e-9)
+    monkeypatch.setattr("fastdr.sparse_plan.plan", plan.plan.__wrapped__)
+    D = decaying(rng, 90, 700).astype(dtype)
+    for model in (fastdr.PCA(6, svd_solver="lanczos", certificate="proof", tol=tol),
+                  fastdr.TruncatedSVD(6, algorithm="lanczos", certificate="proof", tol=tol)):
+        told = model.fit(kind(D)).certificate_
+        assert told.proved
+        assert "rows" in model.report_["method"]
+        mean = D.astype(float).mean(axis=0) if isinstance(model, fastdr.PCA) else 0.0
+        values, true = np.linalg.svd(D - mean, full_matrices=False)[1:]
+        for count in range(1, 7):
+            reference = rounding(float, 1, values[0]) / (values[count - 1] - values[count])
+            angle = subspace_angle(model.components_[:count], true[:count])
+            bound = told.first(count).stored(model.components_[:count]).angle
+            assert angle <= bound + reference, count
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
