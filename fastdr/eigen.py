@@ -26,6 +26,7 @@ from fastdr.validation import (
     as_matrix,
     as_numbers,
     check_values,
+    finite,
     raise_not_finite,
     whole,
 )
@@ -255,7 +256,7 @@ def _given(C: Any) -> tuple[AnyArray | None, Action, float]:
         if len(C.shape) != 2 or C.shape[0] != C.shape[1]:
             raise ValueError(f"C has shape {C.shape}; expected a square operator.")
         single = np.dtype(getattr(C, "dtype", None) or np.float64) == np.float32
-        probe = np.asarray(C.matmat(np.ones((C.shape[0], 1))))
+        probe = np.asarray(C.matmat(np.random.default_rng(0).standard_normal((C.shape[0], 1))))
         exponent = _exponent(float(np.abs(probe).max(initial=0.0)))
         kind = np.dtype(np.float32 if single else np.float64)
         return None, OperatorAction(C.matmat, C.shape[0], kind, exponent), 0.0
@@ -298,11 +299,11 @@ def _check(size: int, k: int, method: str, tol: float, certificate: bool | str,
     check_values(values, {
         "k": (whole(k, 1) and k <= size, f"an integer from 1 to the order of C, {size}"),
         "method": (method in METHODS, f"one of {', '.join(METHODS)}"),
-        "tol": (math.isfinite(tol) and 0 <= tol < 1, "at least 0 and below 1"),
+        "tol": (finite(tol) and 0 <= tol < 1, "a number of at least 0 and below 1"),
         "certificate": (certificate in (True, False, "residual", "proof"),
                         "True, False, 'residual' or 'proof'"),
-        "ncv": (ncv is None or ncv >= 1, "at least 1"),
-        "maxiter": (maxiter is None or maxiter >= 1, "at least 1"),
+        "ncv": (ncv is None or whole(ncv, 1), "None or an integer of at least 1"),
+        "maxiter": (maxiter is None or whole(maxiter, 1), "None or an integer of at least 1"),
     })
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from fastdr.validation import (
     as_matrix,
     as_numbers,
     check_values,
+    finite,
     whole,
     working_dtype,
 )
@@ -144,7 +146,7 @@ def svds(X: Any, k: int = 6, *, method: str = "auto", center: bool = False, scal
 def _check(method: str, tol: float) -> None:
     check_values({"method": method, "tol": tol}, {
         "method": (method in METHODS, f"one of {', '.join(METHODS)}"),
-        "tol": (math.isfinite(tol) and 0 <= tol < 1, "at least 0 and below 1")})
+        "tol": (finite(tol) and 0 <= tol < 1, "a number of at least 0 and below 1")})
 
 
 def _check_count(k: int, shape: tuple[int, ...]) -> None:
@@ -221,34 +223,64 @@ def _result(found: Spectrum, U: FloatArray, s: FloatArray, Vt: FloatArray, apart
     return SVDResult(U.astype(dtype), scaled[0], Vt, info)
 
 
-def _operator(X: Any) -> Any:
+@dataclass(frozen=True)
+class _Operator:
+    """Products with a real A times 2**-exponent, near 1, and with its adjoint."""
+
+    given: Any
+    dtype: np.dtype[Any]
+    exponent: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.given.shape  # type: ignore[no-any-return]
+
+    def matmat(self, columns: AnyArray) -> AnyArray:
+        """Return A times `columns`."""
+        return self._scaled(self.given.matmat, columns)
+
+    def rmatmat(self, columns: AnyArray) -> AnyArray:
+        """Return A' times `columns`."""
+        return self._scaled(self.given.rmatmat, columns)
+
+    def _scaled(self, product: Callable[[AnyArray], Any], columns: AnyArray) -> AnyArray:
+        half = self.exponent // 2  # before and behind, so that neither overflows nor vanishes
+        images = np.asarray(product(times_power(columns, -half)))
+        return np.asarray(times_power(images, half - self.exponent))
+
+
+def _operator(X: Any) -> _Operator:
     """Return a sparse matrix or an operator as an operator whose adjoint is one."""
     from scipy.sparse.linalg import aslinearoperator
 
-    operator = aslinearoperator(X)
-    dtype = np.dtype(operator.dtype or np.float64)
+    given = aslinearoperator(X)
+    dtype = np.dtype(given.dtype or np.float64)
     if dtype.kind not in "fiub":
         raise TypeError(f"X has dtype {dtype}; expected real numbers.")
     if hasattr(X, "data") and hasattr(X, "tocsr") and not np.isfinite(X.tocsr().data).all():
         raise ValueError("X contains NaN or infinity among its stored entries.")
     rng = np.random.default_rng(0)
-    n, d = operator.shape
+    n, d = given.shape
     left, right = rng.standard_normal((n, 1)), rng.standard_normal((d, 1))
-    image = np.asarray(operator.matmat(right))
+    peak = float(np.abs(np.asarray(given.matmat(right))).max(initial=0.0))
+    operator = _Operator(given, np.dtype(working_dtype(dtype)), math.frexp(peak)[1])
+    image = operator.matmat(right)
     try:
-        back = np.asarray(operator.rmatmat(left))
+        back = operator.rmatmat(left)
     except (NotImplementedError, TypeError, AttributeError):
         raise ValueError("the operator has no adjoint: define rmatvec or rmatmat, which svds "
                          "needs as much as matvec.") from None
     sizes = float(np.linalg.norm(image) * np.linalg.norm(left))
     apart = abs(float(left[:, 0] @ image[:, 0]) - float(back[:, 0] @ right[:, 0]))
-    if not apart <= ADJOINT[4 if dtype.itemsize == 4 else 8] * max(sizes, np.finfo(float).tiny):
+    if not apart <= ADJOINT[4 if dtype.itemsize == 4 else 8] * sizes:
+        apart = float(times_power(apart, operator.exponent))
         raise ValueError(f"rmatmat is not the adjoint of matmat, or their values are not finite: "
                          f"<A x, y> and <x, A' y> differ by {apart:g}.")
     return operator
 
 
-def _of_operator(operator: Any, k: int, method: str, tol: float, start: ArrayLike | None,
+def _of_operator(operator: _Operator, k: int, method: str, tol: float, start: ArrayLike | None,
                  rng: np.random.Generator, callback: Callback | None) -> SVDResult:
     """Iterate on the smaller of A'A and AA'."""
     n, d = operator.shape
@@ -260,10 +292,7 @@ def _of_operator(operator: Any, k: int, method: str, tol: float, start: ArrayLik
     if n < d:
         first, second = second, first
         given = None if given is None else np.ascontiguousarray(operator.matmat(given.T).T)
-    kind = np.dtype(working_dtype(operator.dtype or np.float64))
-    probe = first(rng.standard_normal((min(n, d), 1)))
-    exponent = math.frexp(float(np.linalg.norm(probe)) ** 2)[1]
-    action = OperatorAction(lambda columns: second(first(columns)), min(n, d), kind, exponent)
+    action = OperatorAction(lambda columns: second(first(columns)), min(n, d), operator.dtype)
     how = Iteration(rng, "lanczos" if method == "auto" else method, tol, callback=callback)
     ritz = sharp(action, k, how, given)
     images = np.asarray(first(ritz.vectors.T), np.float64)
@@ -275,4 +304,5 @@ def _of_operator(operator: Any, k: int, method: str, tol: float, start: ArrayLik
                      action.columns, float(ritz.residuals.max()) / (ritz.scale or 1.0),
                      ritz.converged)
     told = certificate(s**2, np.zeros(k), 0.0, doubt_of(k, float(s[0]) ** 2), None, "none")
-    return _result(found, U, s, Vt, apart, told, kind, 0, tol or TOL[kind.itemsize])
+    return _result(found, U, s, Vt, apart, told, operator.dtype, -operator.exponent,
+                   tol or TOL[operator.dtype.itemsize])

@@ -61,6 +61,20 @@ def test_every_method_finds_every_kind_of_spectrum(method, spectrum):
         assert result.info.certificate.proved
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("power", [-960, -600, -100, 100, 600, 1000])
+def test_operators_of_any_size_that_take_ones_to_zero(dtype, power):
+    """Laplacians: what they make of ones does not tell how large they are."""
+    if dtype == np.float32 and abs(power) > 100:
+        return
+    steps = np.diff(np.eye(41, dtype=dtype), axis=0)
+    matrix = np.ldexp(steps.T @ steps, power)
+    operator = LinearOperator(matrix.shape, matvec=lambda x: matrix @ x, dtype=dtype)
+    values = np.ldexp(fastdr.eigsh(operator, 5).values, -power)
+    reference = 4 * np.cos(np.arange(1, 6) * np.pi / 82) ** 2
+    np.testing.assert_allclose(values, reference, rtol=0, atol=rounding(dtype, 3, 4.0))
+
+
 def test_large_orders_restart_and_are_proved():
     values = np.arange(1, 601) ** -0.25
     result = fastdr.eigsh(with_spectrum(values), 5, method="lanczos", ncv=40)
@@ -172,8 +186,13 @@ def test_callback_sees_progress_and_may_stop():
     ({"k": True}, ValueError, "k=True"),
     ({"method": "arnoldi"}, ValueError, "must be one of auto, lanczos, power, lapack"),
     ({"tol": -1.0}, ValueError, "tol=-1.0"),
+    ({"tol": "0"}, ValueError, "tol='0' is not allowed; it must be a number"),
+    ({"tol": None}, ValueError, "tol=None"),
     ({"certificate": "yes"}, ValueError, "certificate='yes'"),
     ({"ncv": 0}, ValueError, "ncv=0"),
+    ({"ncv": "20"}, ValueError, "ncv='20'"),
+    ({"ncv": 20.5}, ValueError, "ncv=20.5"),
+    ({"maxiter": 1e3}, ValueError, "maxiter=1000.0 is not allowed; it must be None or an integer"),
     ({"start": np.ones((3, 2))}, ValueError, r"start has shape \(3, 2\)"),
     ({"C": np.triu(np.ones((30, 30)))}, ValueError, "not symmetric"),
     ({"C": np.full((30, 30), np.nan)}, ValueError, "NaN at row 0, column 0"),

@@ -103,6 +103,20 @@ def test_a_power_of_two_changes_nothing_but_the_unit(rng, options, power):
                                np.ldexp(plain.info.certificate.upper, unit), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_array, aslinearoperator])
+@pytest.mark.parametrize("power", [-960, -600, -100, 100, 600, 1000])
+def test_c09_operators_of_any_size(rng, kind, dtype, power):
+    """Neither squares nor products of squares need exist."""
+    if dtype == "f4" and abs(power) > 100:
+        return
+    X = matrix(rng, (50, 30), 2.0 ** -np.arange(6)).astype(dtype)
+    plain, scaled = (fastdr.svds(kind(np.ldexp(X, exponent)), 3) for exponent in (0, power))
+    np.testing.assert_array_equal(scaled.Vt, plain.Vt)
+    np.testing.assert_array_equal(scaled.s, np.ldexp(plain.s, power))
+    np.testing.assert_array_equal(scaled.info.residuals, np.ldexp(plain.info.residuals, power))
+
+
 def test_refusals(rng):
     X = rng.standard_normal((8, 5))
     lame = LinearOperator((8, 5), matvec=lambda v: X @ v, dtype=float)
@@ -117,8 +131,9 @@ def test_refusals(rng):
             fastdr.svds(X, k)
     with pytest.raises(ValueError, match="method='arpack' is not allowed"):
         fastdr.svds(X, 2, method="arpack")
-    with pytest.raises(ValueError, match="tol="):
-        fastdr.svds(X, 2, tol=-1.0)
+    for tol in (-1.0, 1.0, np.nan, "0", None, True):
+        with pytest.raises(ValueError, match="tol="):
+            fastdr.svds(X, 2, tol=tol)
     with pytest.raises(ValueError, match="start has shape"):
         fastdr.svds(X, 2, start=np.ones((4, 1)))
     with pytest.raises(ValueError, match="need an array"):
