@@ -21,14 +21,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastdr.certificate import Certificate
 from fastdr.estimator import Report
-from fastdr.lsi_model import WEIGHTINGS, LSIModel, as_counts, term_weights, weighed
+from fastdr.lsi_model import (
+    WEIGHTINGS,
+    LSIModel,
+    as_counts,
+    check_extent,
+    term_weights,
+    weighed,
+)
 from fastdr.persistence import load
 from fastdr.truncated_svd import TruncatedSVD
-from fastdr.validation import AnyArray, FloatArray, check_values, is_sparse, whole
+from fastdr.validation import AnyArray, FloatArray, check_values, finite, is_sparse, whole
 
 EPS = float(np.finfo(np.float64).eps)
 UNNAMED = ("this index was fitted to counts without names of terms, so texts cannot be read; fit "
            "with terms=, or pass counts.")
+TIGHT = 1e-6  # tolerance at which an iteration is believed to have missed nothing, if not proved
 TITLE = 200  # characters of a text that are kept as its title
 
 
@@ -74,7 +82,7 @@ class LSI(
     documents_ : (n, k) float64, fitted documents on the axes, U diag(singular_values).
     terms_ : (d,) array of str, or None if counts without names were fitted.
     bound_ : float, how far squares of singular values may lie below those of all documents: 0
-        after `fit`, more after each `add` that left something out.
+        after `fit`, of which ``certificate_`` tells, more after each `add` that left something out.
     certificate_ : Certificate or None, bounds on the singular values, until documents are added.
     report_ : dict that prints as a table.
     model_ : LSIModel, the frozen fitted state.
@@ -139,6 +147,7 @@ class LSI(
         if not matrix.data.any():
             raise ValueError("no document has a term of positive weight: the matrix is zero, so "
                              "there are no axes.")
+        check_extent(matrix)
         wanted = min(self.n_components, *matrix.shape)
         svd = TruncatedSVD(wanted, tol=self.tol, random_state=self.random_state).fit(matrix)
         self.model_ = self._model(svd, matrix, weights, names, _titles(titles, texts))
@@ -152,14 +161,18 @@ class LSI(
         rest = max(0.0, total - float((values[:rank]**2).sum()))
         if rank == min(matrix.shape) or rest <= 4 * len(values) * EPS * total:
             rest = 0.0
+        if told is not None and told.proved:
+            rest = min(rest, float(told.upper[rank - 1])**2)
+        elif self.tol <= TIGHT:
+            rest = min(rest, float(values[rank - 1])**2)
         report.update(weighting=str(self.weighting), components=rank)
         if told is not None:
             told = told if rank == len(values) else replace(told.first(rank), angle=1.0)
             report["certificate"] = told.as_dict()
         return LSIModel(
             svd.components_[:rank], values[:rank], svd.transform(matrix)[:, :rank], weights,
-            self.weighting, 0.0, min(rest, float(values[rank - 1])**2), names, titles,
-            _plain_parameters(self.vectorizer), report)
+            self.weighting, 0.0, rest, names, titles, _plain_parameters(self.vectorizer),
+            report)
 
     def transform(self, documents: Any, scaled: bool = False) -> FloatArray:
         """Return documents on the axes, (m, k): weighted counts times components' (folding-in).
@@ -190,7 +203,7 @@ class LSI(
         """Return the `top` documents of largest cosine to a text, descending.
 
         A text without a known word finds nothing: the list is empty. A row of counts (1, d) is
-        taken too. Raises NotFittedError before ``fit``.
+        taken too. Raises NotFittedError before ``fit``, and ValueError for several texts.
 
         Examples
         --------
@@ -198,7 +211,11 @@ class LSI(
         >>> sorted(hit.document for hit in lsi.query("waves", top=2))  # 0 has not the word
         [0, 1]
         """
-        return self._hits(self._placed([text] if isinstance(text, str) else text), top)
+        placed = self._placed([text] if isinstance(text, str) else text)
+        if len(placed) != 1:
+            raise ValueError(f"query takes one text, but {len(placed)} were given; ask "
+                             "similarities for the cosines of many.")
+        return self._hits(placed, top)
 
     def similar(self, document: int, top: int = 10) -> list[Hit]:
         """Return the `top` other documents nearest to a fitted one, given by its number.
@@ -262,8 +279,9 @@ class LSI(
         [0, 1, 4]
         """
         check_is_fitted(self)
-        if not 0 < decay <= 1:
-            raise ValueError(f"decay={decay!r} is not allowed; it must be above 0 and at most 1.")
+        self._check_parameters()
+        check_values({"decay": decay}, {"decay": (
+            finite(decay) and 0 < decay <= 1, "a number above 0 and at most 1")})
         known, model, fresh = self._known(), self.model_, tuple(map(str, terms))
         texts = _texts(documents)
         if known is None and texts is not None:
@@ -306,7 +324,7 @@ class LSI(
             raise ValueError(f"top={top!r} is not allowed; it must be an integer of at least 1.")
         if not placed.any():
             return []
-        indices, cosines = self.model_.nearest(placed[:1], top)
+        indices, cosines = self.model_.nearest(placed, top)
         return [Hit(int(index), float(cosine))
                 for index, cosine in zip(indices[0], cosines[0], strict=True)]
 

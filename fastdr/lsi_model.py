@@ -16,6 +16,8 @@ from scipy.sparse import csr_array
 from fastdr.certificate import Certificate, told_by
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, sparse_product
+from fastdr.statistics import check_squares
+from fastdr.subspace import lengths
 from fastdr.threads import blas_limit, ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -106,8 +108,7 @@ class LSIModel:
     @cached_property
     def norms(self) -> FloatArray:
         """(n,) lengths of the documents; 0 for those without a known term."""
-        norms: FloatArray = np.sqrt(np.einsum("ij,ij->i", self.documents, self.documents))
-        return norms
+        return lengths(self.documents)
 
     def weighed(self, counts: Any) -> csr_array:
         """Return counts of terms (n, d), sparse or dense, weighted like those of the fit.
@@ -245,6 +246,7 @@ class LSIModel:
             feature_names=None if names is None else (*names, *terms),
             report={name: told for name, told in self.report.items() if name != "certificate"})
         added = weighed(rows, weights, self.weighting)
+        check_extent(added, least=False)
         batch = min(MOST_ROWS, max(LEAST_ROWS, 4 * block_rows(features)))
         for first in range(0, rows.shape[0], batch):
             grown = grown._appended(added[first:first + batch], most or len(self.components))
@@ -317,13 +319,23 @@ def term_weights(counts: csr_array, weighting: str | None, documents: int) -> Fl
 
 def weighed(counts: csr_array, weights: FloatArray, weighting: str | None) -> csr_array:
     """Return weighted counts; those of "tfidf" have rows of length 1, or 0 if empty."""
-    local = np.log2(1 + counts.data) if weighting == "log-entropy" else counts.data
-    rows = csr_array((local * weights[counts.indices], counts.indices, counts.indptr),
-                     shape=counts.shape)
-    if weighting == "tfidf":
-        lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
-        rows.data /= np.repeat(np.where(lengths > 0, lengths, 1.0), np.diff(rows.indptr))
-    return rows
+    values, factors, size = counts.data, weights[counts.indices], counts.shape[0]
+    if weighting != "tfidf":
+        local = np.log1p(values) / math.log(2) if weighting == "log-entropy" else values
+        return csr_array((local * factors, counts.indices, counts.indptr), shape=counts.shape)
+    owner, peaks = np.repeat(np.arange(size), np.diff(counts.indptr)), np.zeros(size)
+    np.maximum.at(peaks, owner, values)
+    values = np.ldexp(values, -np.frexp(peaks)[1][owner]) * factors  # squares need not exist
+    squares = np.bincount(owner, values**2, minlength=size)
+    values /= np.sqrt(np.where(squares > 0, squares, 1.0))[owner]
+    return csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
+
+
+def check_extent(rows: csr_array, least: bool = True) -> None:
+    """Refuse weighted rows of squares, in which bounds are told, too large, or small if `least`."""
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.array([rows.data @ rows.data])
+    check_squares(squares, least)
 
 
 def _checked(placed: Any) -> FloatArray:
@@ -335,5 +347,8 @@ def _checked(placed: Any) -> FloatArray:
 
 def _units(rows: FloatArray) -> FloatArray:
     """Return rows of length 1; zero rows stay."""
+    peaks = np.abs(rows).max(axis=1, initial=0.0)
+    rows = rows / np.where(peaks > 0, peaks, 1.0)[:, None]  # squares need not exist
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return rows / np.where(lengths > 0, lengths, 1.0)[:, None]
+    rows /= np.where(lengths > 0, lengths, 1.0)[:, None]
+    return rows

@@ -87,8 +87,12 @@ class SingularModel(LinearlyMapped):
 
     @property
     def explained_variance(self) -> FloatArray:
-        """(k,) variance of the scores along each axis (divisor n), squared input units."""
-        return self.deviations**2
+        """(k,) variance of the scores along each axis (divisor n), squared input units.
+
+        0 or infinity where float64 ends.
+        """
+        with np.errstate(over="ignore", under="ignore"):
+            return self.deviations**2
 
     @property
     def explained_variance_ratio(self) -> FloatArray:

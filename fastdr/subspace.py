@@ -210,7 +210,7 @@ class Subspace:
         array([4., 0.])
         """
         points, single = self._points(X)
-        distances = np.concatenate([_lengths(self._split(block)[1])
+        distances = np.concatenate([lengths(self._split(block)[1])
                                     for block in ArraySource(points).blocks()])
         return float(distances[0]) if single else distances
 
@@ -352,10 +352,10 @@ def _shaped(values: AnyArray, single: bool) -> AnyArray:
     return values[0] if single else values
 
 
-def _lengths(rows: AnyArray) -> FloatArray:
+def lengths(rows: AnyArray) -> FloatArray:
     """Return Euclidean lengths whose squares need not exist."""
     values = rows.astype(np.float64)
-    peak = np.abs(values).max(axis=1)
+    peak = np.abs(values).max(axis=1, initial=0.0)
     values /= np.where(peak == 0, 1.0, peak)[:, None]
-    lengths: FloatArray = peak * np.sqrt(np.einsum("ij,ij->i", values, values))
-    return lengths
+    found: FloatArray = peak * np.sqrt(np.einsum("ij,ij->i", values, values))
+    return found

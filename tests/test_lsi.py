@@ -178,6 +178,40 @@ def test_the_bound_of_truncated_updates_holds(rng, order):
                                atol=rounding(float, 300, true[0]))
 
 
+def test_the_bound_covers_what_a_loose_iteration_missed(rng):
+    """Nothing proves that the first value was found, so all that is left may be along its axis."""
+    turn, back = (np.linalg.qr(rng.standard_normal((n, 300)))[0] for n in (400, 500))
+    values = np.full(300, 0.3)
+    values[:3] = 1.0, 0.95, 0.9
+    X = sp.csr_array((turn * values) @ back.T)
+    for k, tol in ((1, 0.9), (2, 0.5), (3, 0.5)):
+        lsi = LSI(k, None, tol=tol).fit(X).add(sp.csr_array((1, 500)))
+        assert (values[:k]**2 - lsi.singular_values_**2 <= lsi.bound_ + rounding(float, 9, 1)).all()
+
+
+@pytest.mark.parametrize("power", [-960, -700, -300, 300, 700, 1000])
+def test_counts_of_any_size(rng, power):
+    """Squares of them need not exist where rows are scaled to length 1; bounds are in squares."""
+    X = counts(rng, 30)
+    plain, scaled = LSI(4).fit(X), LSI(4).fit(np.ldexp(X, power))
+    np.testing.assert_array_equal(scaled.documents_, plain.documents_)
+    asked = np.ldexp(X[:3], power)
+    np.testing.assert_array_equal(plain.similarities(asked), plain.similarities(X[:3]))
+    if abs(power) < 500:
+        entropy = LSI(12, "log-entropy").fit(np.ldexp(X, power))
+        assert (entropy.singular_values_ > 0).all()
+    else:
+        with pytest.raises(ValueError, match="leave the range of float64; multiply the rows"):
+            LSI(4, None).fit(np.ldexp(X, power))
+    raw = LSI(4, None).fit(X)
+    np.testing.assert_allclose(raw.similarities(asked), raw.similarities(X[:3]), rtol=0,
+                               atol=rounding(float, 4, 1))
+    assert raw.query(asked[:1])[0].document == 0
+    if power > 500:
+        with pytest.raises(ValueError, match="leave the range"):
+            raw.add(asked)
+
+
 @pytest.mark.parametrize("weighting", ["tfidf", "log-entropy", None])
 def test_c114_new_terms_are_welcome(rng, weighting):
     """Ids 9 to 11 have never been seen; known terms keep their weights."""
@@ -236,6 +270,10 @@ def test_documents_that_cannot_be_used_are_refused(documents, error, words):
 @pytest.mark.parametrize(("call", "error", "words"), [
     (lambda lsi: lsi.transform(np.ones((1, 3))), ValueError, "3 terms, but the index knows 7"),
     (lambda lsi: lsi.query("pears", top=0), ValueError, "top=0"),
+    (lambda lsi: lsi.query(TEXTS), ValueError, "one text, but 6 were given; ask similarities"),
+    (lambda lsi: lsi.add(TEXTS, decay="half"), ValueError, "decay='half'"),
+    (lambda lsi: lsi.add(TEXTS, decay=np.nan), ValueError, "decay=nan"),
+    (lambda lsi: lsi.set_params(n_components=0).add(TEXTS), ValueError, "n_components=0"),
     (lambda lsi: lsi.similar(6), ValueError, "document=6 is not the number of a document, 0 to 5"),
     (lambda lsi: lsi.similar(-1), ValueError, "document=-1"),
     (lambda lsi: lsi.terms(2), ValueError, "component=2 is not the number of an axis, 0 to 1"),
