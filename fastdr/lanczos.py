@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import DTypeLike
 from scipy.linalg import qr
 
 from fastdr._krylov import expand, rotate
@@ -245,6 +246,6 @@ def converged(residuals: FloatArray, tol: float, size: int, scale: float) -> boo
     return bool((residuals <= max(tol, rounding(size)) * scale).all())
 
 
-def rounding(size: int) -> float:
-    """Residual, relative to the largest value, that rounding in float64 may leave."""
-    return 10 * float(np.finfo(np.float64).eps) * math.sqrt(size)
+def rounding(size: int, dtype: DTypeLike = np.float64) -> float:
+    """Residual, relative to the largest value, that rounding in `dtype` may leave."""
+    return 10 * float(np.finfo(dtype).eps) * math.sqrt(size)

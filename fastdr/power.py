@@ -41,7 +41,7 @@ def power(action: Action, count: int, *, tol: float, rng: Generator,
         while True:
             values, rows, moved = rayleigh_ritz(action, np.ascontiguousarray(rows))
             scale = float(np.abs(values).max())
-            if values[-1] < -rounding(size) * scale:
+            if values[-1] < -rounding(size, action.dtype) * scale:
                 raise ValueError(f"C is not positive semi-definite: it has an eigenvalue of at "
                                  f"most {math.ldexp(values[-1], action.exponent):g}, and the "
                                  "power method finds the largest magnitude; use "

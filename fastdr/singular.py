@@ -168,8 +168,11 @@ def _axes(rows: CentredRows, k: int, method: str, how: Iteration) -> Spectrum:
     """Return right vectors by the way that is planned."""
     shape = rows.source.shape
     way = plan(Task(shape[0], shape[1], rows.source.dtype, k, solver=method, tol=how.tol))
+    exact = way.solver == "power"  # which takes no value below 0, such as float32 sums may have
     if way.on == "covariance":
-        rows = read_again(rows)
+        rows = read_again(rows, double=exact)
+    elif exact and way.on != "rows":
+        rows = replace(rows, single=False)
     if way.solver == "lapack":
         return lapack(rows, k, prove=how.prove)
     return iterative(rows, k, replace(how, method=way.solver, budget=way.budget),

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy.linalg.lapack import dpotrf
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from sklearn.exceptions import ConvergenceWarning
 from tolerance import rounding
 
@@ -113,6 +113,19 @@ def test_eigenvalues_may_be_negative():
     assert result.info.certificate.proved
     with pytest.raises(ValueError, match="not positive semi-definite"):
         fastdr.eigsh(with_spectrum(values), 6, method="power")
+
+
+@pytest.mark.parametrize("kind", [np.asarray, aslinearoperator])
+def test_the_power_method_takes_zeros_as_rounding_leaves_them(rng, floating, kind):
+    rows = rng.standard_normal((100, 5)).astype(floating)
+    matrix = rows @ rows.T
+    matrix = (matrix + matrix.T) / 2
+    values = fastdr.eigsh(kind(matrix), 3, method="power").values
+    reference = np.linalg.eigvalsh(matrix.astype(float))[::-1][:3]
+    np.testing.assert_allclose(values, reference, rtol=0, atol=rounding(floating, 10, reference[0]))
+    negative = matrix - np.eye(100, dtype=floating)
+    with pytest.raises(ValueError, match="not positive semi-definite"):
+        fastdr.eigsh(kind(negative), 8, method="power")
 
 
 @pytest.mark.parametrize("scale", [1e-290, 1e-12, 1e12, 1e300])

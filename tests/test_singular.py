@@ -50,9 +50,11 @@ def test_triplets(rng, method, shape, options):
     assert_triplets(A, fastdr.svds(X, 5, method=method, **options), 5)
 
 
+@pytest.mark.parametrize("shape", [(200, 90), (203, 301)])
+@pytest.mark.parametrize("base", [2.0, 4.0])
 @pytest.mark.parametrize("method", METHODS)
-def test_float32(rng, method):
-    X = matrix(rng, (200, 90), 2.0 ** -np.arange(40)).astype("f4")
+def test_float32(rng, method, base, shape):
+    X = matrix(rng, shape, base ** -np.arange(40)).astype("f4")
     assert_triplets(X.astype("f8"), fastdr.svds(X, 4, method=method), 4, "f4")
 
 
