@@ -194,7 +194,8 @@ def each_posterior(latent: Latent, rows: AnyArray, centred: Callable[[AnyArray],
         if missing.all(axis=1).any():
             raise_unobserved(rows)
         values[missing] = 0.0
-        use(part, posterior(latent, Block(values, missing, grouped(missing))))
+        with np.errstate(over="ignore", invalid="ignore"):  # of rows far away, which `use` judges
+            use(part, posterior(latent, Block(values, missing, grouped(missing))))
 
     with blas_limit(1):
         ordered_map(work, -(-len(rows) // size))

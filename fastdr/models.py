@@ -275,7 +275,7 @@ class LinearModel(PartlyObserved):
             log_volume += 2 * float(np.log(self.scale).sum())
         distances = np.empty(len(X))
         step = max(1, block_rows(features) // 4)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, len(X), step):
                 block = (X.dense(start, min(start + step, len(X))) if isinstance(X, SparseSource)
                          else X[start:start + step])

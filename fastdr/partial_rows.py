@@ -50,7 +50,8 @@ class PartlyObserved(LinearlyMapped):
         Raises
         ------
         ValueError, TypeError
-            If `X` has infinity, a row without an observed cell, or the wrong shape or dtype.
+            If `X` has infinity, a row without an observed cell, or the wrong shape or dtype, or
+            if a cell to fill leaves the range of the dtype.
 
         Notes
         -----
@@ -76,6 +77,11 @@ class PartlyObserved(LinearlyMapped):
                 means *= self.scale
             means += self.mean
             np.copyto(filled[part], means, "same_kind", where=told.block.missing)
+            lost = ~np.isfinite(filled[part]).all(axis=1)
+            if lost.any():
+                raise ValueError(f"row {part.start + int(np.argmax(lost))} lies so far from the "
+                                 f"mean that its missing cells leave {filled.dtype}; its observed "
+                                 "cells are no likely ones of this model.")
 
         each_posterior(self._latent(FLOOR), rows, self.centred, fill)
         return filled
@@ -104,7 +110,8 @@ class PartlyObserved(LinearlyMapped):
             volume -= np.log(self.scale)
 
         def judge(part: slice, told: Posterior) -> None:
-            densities[part] = told.log_densities(told.squares())
+            found = told.log_densities(told.squares())
+            densities[part] = np.where(np.isnan(found), -math.inf, found)  # sums overflowed
             densities[part] += (told.block.observed @ volume)[told.block.groups.group]
 
         each_posterior(self._latent(EPS), rows, self.centred, judge)

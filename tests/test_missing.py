@@ -429,6 +429,22 @@ def test_cells_at_the_ends_of_the_range(rows, factor):
                                rtol=1e-8)
 
 
+@pytest.mark.parametrize("scale", [None, [1.0, 2.0, 1.0]])
+def test_cells_beyond_the_range_are_refused_and_have_no_density(floating, scale):
+    axis = np.array([[0.6, 0.8, 0.0]], floating)
+    model = fastdr.LinearModel([1.0, 2.0, 0.0], axis, [4.0], noise_variance=0.01, scale=scale)
+    far = np.array([[1.6, np.nan, 0], [np.finfo(floating).max, np.nan, 0]], floating)
+    for fill in (model.impute, model.transform_observed):
+        assert np.isfinite(fill(far[:1])).all()
+        with pytest.raises(ValueError, match=f"row 1 lies so far .* leave {floating}"):
+            fill(far)
+    far[1] *= np.array([-1, 1, 1])
+    assert np.isfinite(model.log_likelihood_observed(far[:1]))
+    if floating.itemsize == 8:
+        for lost in (far[1:], np.nan_to_num(far[1:])):
+            assert model.log_likelihood_observed(lost)[0] == -np.inf
+
+
 def test_an_offset_costs_only_its_own_digits(rows):
     expected = fastdr.PCA(2, missing="em").fit(rows)
     found = fastdr.PCA(2, missing="em").fit(rows + 1e8)

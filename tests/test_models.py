@@ -113,8 +113,7 @@ def test_density_at_the_end_of_the_range(rng, scaled):
 
 def test_rows_whose_distance_overflows_have_density_0():
     model = handmade(mean=np.zeros(3), variances=[1e-280, 1e-290], noise_variance=1e-300)
-    with np.errstate(over="ignore"):
-        assert model.log_likelihood([[1e300, -1e300, 1e300]])[0] == -np.inf
+    assert model.log_likelihood([[1e300, -1e300, 1e300]])[0] == -np.inf
 
 
 def test_range_is_kept_by_the_exponent(rng):
