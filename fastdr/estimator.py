@@ -160,13 +160,7 @@ class ModelEstimator(
     def _scores(self, source: Any) -> Any:
         """Return the scores of all blocks of a source after checking its features."""
         check_is_fitted(self)
-        features, names = source.shape[1], self._names()
-        if features != self.n_features_in_:
-            raise ValueError(f"X has {features} features, but {type(self).__name__} is expecting "
-                             f"{self.n_features_in_} features as input.")
-        if names is not None and source.columns is not None and source.columns != names:
-            raise ValueError("The feature names should match those that were passed during fit: "
-                             f"{names}.")
+        self._check_features(source)
         if hasattr(source, "mapped"):
             return source.mapped(self._map, list(self.get_feature_names_out()),
                                  working_dtype(source.dtype))
@@ -242,15 +236,32 @@ class ModelEstimator(
 
     def _further_source(self, X: Any) -> Source:
         """As `_source`, for rows that join those of earlier calls and must agree with them."""
-        features, names = self.n_features_in_, self._names()
-        source = self._source(X)
-        if source.shape[1] != features:
-            raise ValueError(f"X has {source.shape[1]} features, but {type(self).__name__} is "
-                             f"expecting {features} features as input.")
-        if self._names() != names:
+        if is_opened(X):
+            source = self._opened(X)
+            self._check_features(source)
+            return source
+        if self._takes_sparse and is_sparse(X):
+            validate_data(self, X, skip_check_array=True, reset=False)
+            return SparseSource.of(X, owner=type(self).__name__)
+        return ArraySource(self._further_array(X), self._names())
+
+    def _check_features(self, source: Source) -> None:
+        """Refuse another number of features, or other names."""
+        features, names = source.shape[1], self._names()
+        if features != self.n_features_in_:
+            raise ValueError(f"X has {features} features, but {type(self).__name__} is expecting "
+                             f"{self.n_features_in_} features as input.")
+        if names is not None and source.columns is not None and source.columns != names:
             raise ValueError("The feature names should match those that were passed during fit: "
                              f"{names}.")
-        return source
+
+    def _further_array(self, X: Any) -> AnyArray:
+        """Return `X` as an array whose features are those of the fit, as scikit-learn judges."""
+        array = self._array(X)
+        same = array.shape[1] == getattr(self, "n_features_in_", None)
+        if type(X) is not np.ndarray or not same or self._names() is not None:
+            validate_data(self, _labelled(X, array), skip_check_array=True, reset=False)
+        return array
 
     def _array(self, X: Any) -> AnyArray:
         """Return `X` as an array; numbers in an array of objects are welcome, as everywhere."""
@@ -283,10 +294,7 @@ class ModelEstimator(
             validate_data(self, X, skip_check_array=True, reset=False)
             yield SparseSource.of(X, owner=type(self).__name__)  # type: ignore[misc]
             return
-        array = self._array(X)
-        same = array.shape[1] == getattr(self, "n_features_in_", None)
-        if type(X) is not np.ndarray or not same or self._names() is not None:
-            validate_data(self, _labelled(X, array), skip_check_array=True, reset=False)
+        array = self._further_array(X)
         try:
             yield array
         except ValueError:

@@ -401,6 +401,26 @@ def test_names_of_frames_must_agree(rng):
     assert stream.model_.feature_names == ("p", "q")
     with pytest.raises(ValueError, match="names"):
         stream.partial_fit(frame[["q", "p"]])
+    assert stream.n_samples_seen_ == 100
+
+
+@pytest.mark.parametrize("estimator", [fastdr.PCA(1), IncrementalPCA(1),
+                                       fastdr.LinearDiscriminantAnalysis()], ids=str)
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_batches_without_names_are_warned_of_as_new_rows_are(rng, estimator, kind):
+    """By scikit-learn's words: they join those with names, whose names stay, and the reverse."""
+    pandas = pytest.importorskip("pandas")
+    X, y = spread(rng, 50, 2), np.arange(50) % 2
+    frame, more = pandas.DataFrame(X, columns=["p", "q"]), kind(X)
+    lead = (y,) if "priors" in estimator.get_params() else ()
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        named = clone(estimator).partial_fit(frame, *lead).partial_fit(more, *lead)
+    assert named.feature_names_in_.tolist() == ["p", "q"]
+    with pytest.warns(UserWarning, match="X has feature names"):
+        plain = clone(estimator).partial_fit(more, *lead).partial_fit(frame, *lead)
+    assert not hasattr(plain, "feature_names_in_")
+    np.testing.assert_allclose(named.transform(frame), plain.transform(more), atol=1e-12)
+
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
