@@ -154,7 +154,8 @@ class Subspace:
         These solve the normal equations BᵀB c = Bᵀx, but through QR, which squares no condition
         number; of dependent columns, the solution of least length. O(n m) a point.
 
-        Raises ValueError for points of another length, NaN or infinity.
+        Raises ValueError for points of another length, NaN or infinity, and for coordinates
+        that are.
 
         Examples
         --------
@@ -165,15 +166,17 @@ class Subspace:
         _, upper, order, length, exponent = self._factors
         scores = self._scores(points).astype(np.float64).T
         solved = np.zeros((len(points), order.size))
-        if self.deficient and self.dimension:
-            level = int(exponent.max())  # least length in the units of the given columns
-            space, lower = qr((upper * np.ldexp(length, exponent - level)).T, mode="economic")
-            found = space @ np.ldexp(solve_triangular(lower, scores, trans="T"), -level)
-            solved[:, order] = found.T
-        elif self.dimension:
-            found = solve_triangular(upper, scores).T / length
-            solved[:, order] = np.ldexp(found, -exponent)
-        return _shaped(solved.astype(working_dtype(points.dtype)), single)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.deficient and self.dimension:
+                level = int(exponent.max())  # least length in the units of the given columns
+                space, lower = qr((upper * np.ldexp(length, exponent - level)).T, mode="economic")
+                found = space @ np.ldexp(solve_triangular(lower, scores, trans="T"), -level)
+                solved[:, order] = found.T
+            elif self.dimension:
+                found = solve_triangular(upper, scores).T / length
+                solved[:, order] = np.ldexp(found, -exponent)
+            solved = solved.astype(working_dtype(points.dtype))
+        return _shaped(_finite(solved), single)
 
     def project(self, X: ArrayLike) -> AnyArray:
         """Return the nearest points of the subspace, (n,) or (N, n). O(n dimension) a point.
@@ -343,13 +346,23 @@ class Subspace:
 
     def _split(self, points: AnyArray) -> tuple[AnyArray, AnyArray]:
         inside = self._project(points)
-        outside = points.astype(inside.dtype) - inside
+        with np.errstate(over="ignore"):
+            outside = _finite(points.astype(inside.dtype) - inside)
         rest = self._project(outside)
         return inside + rest, outside - rest
 
 
 def _shaped(values: AnyArray, single: bool) -> AnyArray:
     return values[0] if single else values
+
+
+def _finite(values: AnyArray) -> AnyArray:
+    """Return results of finite points; refuse them where numbers end."""
+    if not np.isfinite(values).all():
+        raise ValueError(f"a point of X has a result that leaves the range of {values.dtype}: "
+                         f"numbers up to {np.finfo(values.dtype).max:.1e} are allowed. Scale the "
+                         "points.")
+    return values
 
 
 def lengths(rows: AnyArray) -> FloatArray:

@@ -220,6 +220,19 @@ def test_one_point_is_a_batch_of_one(rng):
     assert isinstance(space.distance(X[0]), float)
 
 
+def test_results_outside_of_the_range_are_refused(floating):
+    plane = fastdr.Subspace(np.array([[1, 0], [1, 1], [1, 2]], floating))
+    largest = np.finfo(floating).max
+    for point in ([largest, -largest, largest], [largest, largest, -largest]):
+        point = np.array(point, floating)
+        for part in (plane.decompose, plane.distance):
+            with pytest.raises(ValueError, match=f"leaves the range of {floating}"):
+                part(point)
+    thin = fastdr.Subspace(np.array([[1e-30], [1e-30]], floating))
+    with pytest.raises(ValueError, match=f"leaves the range of {floating}"):
+        thin.coordinates(np.full(2, largest / 8))
+
+
 def test_distances_of_huge_and_close_points():
     plane = fastdr.Subspace(np.eye(3)[:, :2])
     assert plane.distance([1e200, 0, 3e200]) == 3e200
