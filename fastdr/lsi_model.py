@@ -286,7 +286,7 @@ def as_counts(counts: Any, weighting: str | None) -> csr_array:
     if not is_sparse(counts):
         counts = as_matrix(counts, "documents")
         raise_not_finite(counts, "documents")
-        counts = csr_array(counts)
+        counts = csr_array(counts.astype(np.float64, copy=False))
     judged = SparseSource.of(counts, "documents")
     rows = csr_array((judged.values.astype(np.float64), judged.indices, judged.indptr),
                      shape=judged.shape)

@@ -41,6 +41,13 @@ def test_c110_c111_the_worked_example():
         assert [hit.document for hit in hits] == [2, 3]
 
 
+@pytest.mark.parametrize("dtype", [bool, "u1", ">i4", "f2", "<f4", ">f8", object])
+def test_counts_of_any_dtype(dtype):
+    plain, found = LSI(2).fit(D), LSI(2).fit(D.astype(dtype))
+    np.testing.assert_array_equal(found.documents_, plain.documents_)
+    assert found.query(D[:1].astype(dtype)) == plain.query(D[:1])
+
+
 def test_c111_folding_in_is_exact(rng):
     """Documents land where the fit put them; scaled by S, on the left singular vectors."""
     X = counts(rng)
