@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows
 from fastdr.validation import AnyArray, FloatArray, raise_not_finite
@@ -24,7 +25,8 @@ class ObservedRows:
     ``mean`` (d,) that of the observed cells, or a known one; ``scale`` (d,) their deviations or
     None; ``squares`` (d,) weighted sums of squares about ``mean``, of scaled columns; ``weights``
     (n,) or None, ``totals`` (d,) their sums over the observed cells of a column; ``cells`` observed
-    and ``missing`` ones in rows of positive weight. Numbers are in units of 2**-exponent.
+    and ``missing`` ones in rows of positive weight. Numbers are in units of 2**-exponent, which
+    columns that are scaled have each of their own, (d,).
     """
 
     array: AnyArray
@@ -36,12 +38,12 @@ class ObservedRows:
     totals: FloatArray
     cells: int
     missing: int
-    exponent: int
+    exponent: int | NDArray[np.intc]
 
     def centred(self, first: int, last: int) -> FloatArray:
         """Return rows [first, last) about the mean and scaled, NaN in missing cells."""
         rows = self.array[first:last].astype(np.float64, order="C")
-        if self.exponent:
+        if np.any(self.exponent):
             np.ldexp(rows, self.exponent, out=rows)
         rows -= self.mean
         if self.scale is not None:
@@ -80,7 +82,7 @@ class ObservedRows:
     def log_volume(self) -> float:
         """What makes a log-likelihood of scaled cells one of cells in their own units."""
         scales = 0.0 if self.scale is None else float(self.totals @ np.log(self.scale))
-        return self.exponent * math.log(2) * float(self.totals.sum()) - scales
+        return math.log(2) * float((self.exponent * self.totals).sum()) - scales
 
     def filled(self) -> Source:
         """Return the centred and scaled rows with 0, the mean, in missing cells."""
@@ -115,19 +117,22 @@ def observed_rows(source: ArraySource, weights: FloatArray | None, mean: FloatAr
     """
     array = source.array
     found = _survey(source, weights)
+    unit = np.asarray if standardize else np.max  # columns that are scaled have units of their own
     used = len(array) if weights is None else int(np.count_nonzero(weights))
     missing, totals = used * array.shape[1] - found.cells, found.totals
     _check(found, missing, mean is None, source.columns)
-    exponent = _rescue(found.peak)
+    peak = unit(found.peaks)
+    exponent = _rescue(peak)
     centre = np.ldexp(found.shift if mean is None else mean, exponent)
     rows = ObservedRows(array, weights, mean is None, centre, None, np.ones_like(totals), totals,
                         found.cells, missing, exponent)
     if mean is None:
         rows = replace(rows, mean=centre + _sums(rows)[0] / totals)
     rest, squares, spread = _sums(rows)
-    further = min(_rescue(spread), 2 * SAFE - math.frexp(found.peak)[1] - exponent)
-    if further:  # the spread is far smaller than the cells
-        rows = replace(rows, mean=np.ldexp(rows.mean, further), exponent=exponent + further)
+    further = _rescue(unit(spread), 2 * SAFE - np.frexp(peak)[1] - exponent)
+    if np.any(further):  # the spread is far smaller than the cells
+        exponent = exponent + further
+        rows = replace(rows, mean=np.ldexp(rows.mean, further), exponent=exponent)
         rest, squares, spread = _sums(rows)
     if mean is None:
         rows = replace(rows, mean=rows.mean + rest / totals)
@@ -147,29 +152,29 @@ def _pieces(array: AnyArray) -> Iterator[tuple[int, int]]:
 
 
 class _Survey(NamedTuple):
-    """What cells there are: of rows of positive weight, but for `peak`.
+    """What cells there are: of rows of positive weight, but for `peaks`.
 
     ``shift`` (d,) the first observed cell of each column, ``totals`` (d,) weights of all, ``cells``
-    how many there are, ``empty`` rows without any, ``peak`` the largest magnitude.
+    how many there are, ``empty`` rows without any, ``peaks`` (d,) the largest magnitudes.
     """
 
     shift: FloatArray
     totals: FloatArray
     cells: int
     empty: AnyArray
-    peak: float
+    peaks: FloatArray
 
 
 def _survey(source: ArraySource, weights: FloatArray | None) -> _Survey:
     """Look at all cells; refuse infinity."""
     array = source.array
-    totals, shift = np.zeros((2, array.shape[1]))
-    empty, cells, peak = [], 0, 0.0
+    totals, shift, peaks = np.zeros((3, array.shape[1]))
+    empty, cells = [], 0
     for first, last in _pieces(array):
         block = array[first:last]
         seen = ~np.isnan(block)
-        peak = max(peak, float(np.max(np.abs(block), where=seen, initial=0.0)))
-        if peak == math.inf:
+        peaks = np.maximum(peaks, np.max(np.abs(block), axis=0, where=seen, initial=0.0))
+        if peaks.max() == math.inf:
             raise_not_finite(array, columns=source.columns, allow_nan=True)
         part = np.ones(last - first) if weights is None else weights[first:last]
         seen &= part[:, None] > 0
@@ -178,7 +183,7 @@ def _survey(source: ArraySource, weights: FloatArray | None) -> _Survey:
         shift[new] = block[np.argmax(seen, axis=0), np.arange(len(shift))][new]
         totals += part @ seen
         cells += int(np.count_nonzero(seen))
-    return _Survey(shift, totals, cells, np.concatenate(empty), peak)
+    return _Survey(shift, totals, cells, np.concatenate(empty), peaks)
 
 
 def _check(found: _Survey, missing: int, estimated: bool, names: list[str] | None) -> None:
@@ -205,19 +210,21 @@ def _listed(what: str, indices: AnyArray, names: list[str] | None = None) -> str
     return f"{count}{what}{'s' if len(indices) > 1 else ''} {', '.join(shown)}{more}"
 
 
-def _rescue(peak: float) -> int:
-    """Return e such that squares of numbers of size `peak` times 2**e stay in float64."""
-    return 0 if peak == 0 or abs(size := math.frexp(peak)[1]) < SAFE else -size
+def _rescue(peaks: FloatArray | float, most: Any = 2000) -> Any:
+    """Return e, at most `most`, such that squares of numbers of sizes `peaks` 2**e are floats."""
+    sizes = np.frexp(peaks)[1]
+    found = np.minimum(np.where((peaks == 0) | (np.abs(sizes) < SAFE), 0, -sizes), most)
+    return found if found.ndim else int(found)
 
 
-def _sums(rows: ObservedRows) -> tuple[FloatArray, FloatArray, float]:
-    """Return weighted sums of centred cells and of their squares, and the largest of them."""
-    sums, squares, peak = np.zeros_like(rows.mean), np.zeros_like(rows.mean), 0.0
+def _sums(rows: ObservedRows) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return weighted sums of centred cells and of their squares, and the largest cells, (d,)."""
+    sums, squares, peaks = np.zeros((3, len(rows.mean)))
     with np.errstate(over="ignore", under="ignore"):
         for first, last in rows.pieces():
             block = np.nan_to_num(rows.centred(first, last), copy=False, nan=0.0)
-            peak = max(peak, float(np.abs(block).max()))
+            peaks = np.maximum(peaks, np.abs(block).max(axis=0))
             weights = rows.weights_of(first, last)
             sums += weights @ block
             squares += weights @ np.square(block, out=block)
-    return sums, squares, peak
+    return sums, squares, peaks

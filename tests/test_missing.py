@@ -1,5 +1,6 @@
 """Rows with missing cells: EM against its definition, what it refuses, what it goes with."""
 
+import math
 import pickle
 
 import hypothesis
@@ -427,6 +428,22 @@ def test_cells_at_the_ends_of_the_range(rows, factor):
     assert subspace_angle(found.components_, expected.components_) < 1e-9
     np.testing.assert_allclose(found.impute(rows * factor) / factor, expected.impute(rows),
                                rtol=1e-8)
+
+
+@pytest.mark.parametrize("powers", [[-560, 560], [0, -700], [-1000, 0], [990, -900]])
+def test_columns_that_are_scaled_have_units_of_their_own(rows, powers):
+    """The squares of one column leave float64 in the units of another."""
+    powers = np.where(np.arange(8) < 3, *powers)
+    plain, scaled = (fastdr.PCA(2, missing="em", standardize=True).fit(np.ldexp(rows, exponents))
+                     for exponents in (0 * powers, powers))
+    np.testing.assert_array_equal(scaled.components_, plain.components_)
+    np.testing.assert_array_equal(scaled.explained_variance_, plain.explained_variance_)
+    np.testing.assert_allclose(scaled.impute(np.ldexp(rows, powers)),
+                               np.ldexp(plain.impute(rows), powers), rtol=1e-9)
+    cells = ~np.isnan(rows)
+    np.testing.assert_allclose(scaled.score_samples(np.ldexp(rows, powers)),
+                               plain.score_samples(rows) - math.log(2) * (cells @ powers),
+                               rtol=0, atol=rounding(float, 8, math.log(2) * 8000))
 
 
 @pytest.mark.parametrize("scale", [None, [1.0, 2.0, 1.0]])
