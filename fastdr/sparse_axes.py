@@ -20,8 +20,9 @@ from fastdr.scatter import chain_error
 from fastdr.solvers import Spectrum, eigh_of
 from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_moments
 from fastdr.sparse_scatter import sparse_gram, sparse_images, sparse_outer_gram
+from fastdr.statistics import SMALLEST
 from fastdr.topk import SINGLE_TOL, TOL, Iteration, sharp, told_of, unscaled
-from fastdr.validation import FloatArray, check_square, working_dtype
+from fastdr.validation import AnyArray, FloatArray, check_square, working_dtype
 
 FIRST = 16  # axes to seek first for a share of the variance
 SINGLE_EXPONENT = 40  # of data whose squares are well inside float32
@@ -154,15 +155,39 @@ def _certified(given: SparseRows, found: _Found, prove: bool) -> Certificate:
 
 def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatArray | None,
                    standardize: bool) -> tuple[SparseRows, CentredRows]:
-    """Read sparse rows once for their moments; return these, and what a first pass says."""
-    told = sparse_moments(rows, weights, mean)
+    """Read sparse rows once for their moments; return these, and what a first pass says.
+
+    Columns to be scaled get units of their own where squares of some leave float64 in those of
+    others, and are copied then.
+    """
+    told, own, given = sparse_moments(rows, weights, mean), np.zeros(rows.features, int), rows
+    small = told.squares < SMALLEST
+    if standardize and small.any():
+        own = _own_units(rows, told.exponent, small)
+    if own.any():
+        values = np.ldexp(rows.values.astype(np.float64), own[rows.indices])
+        given = replace(rows, values=values, exponent=None)
+        told = sparse_moments(given, weights, None if mean is None else np.ldexp(mean, own))
     if not standardize:
         told = told.scaled(level(told.squares))
     scale = told.scale if standardize else None
     squares = told.squares if scale is None else told.squares / scale**2
-    return SparseRows(rows, told, scale, weights), CentredRows(
-        rows, weights, told.mean, squares, None, scale, told.count, told.weight, told.divisor,
+    return SparseRows(given, told, scale, weights), CentredRows(
+        rows, weights, np.ldexp(told.mean, -own), squares, None,
+        None if scale is None else np.ldexp(scale, -own), told.count, told.weight, told.divisor,
         len(rows) < rows.features, False, told.exponent)
+
+
+def _own_units(rows: SparseSource, exponent: int, small: AnyArray) -> AnyArray:
+    """Return (d,) exponents that bring columns near 1, 0 unless some of the `small` ones are so.
+
+    In units of 2**-`exponent` they have no squares, or they have, and do not vary.
+    """
+    peaks = np.zeros(rows.features)
+    np.maximum.at(peaks, rows.indices[:rows.stored], np.abs(rows.values[:rows.stored]))
+    own: AnyArray = np.where(peaks > 0, -np.frexp(peaks)[1], 0)
+    lost = small & (peaks > 0) & (np.ldexp(peaks, exponent) < math.sqrt(SMALLEST) / EPS)
+    return own if lost.any() else np.zeros_like(own)
 
 
 def likely_error(found: Spectrum) -> float:

@@ -126,6 +126,28 @@ def test_full_columns_far_from_zero_lose_nothing(rng, offset, more, shape):
     assert (told.upper >= expected[:found.n_components_] - own / 8).all()
 
 
+@pytest.mark.parametrize("solver", ["auto", "lanczos", "lapack"])
+@pytest.mark.parametrize("powers", [[-560, 560], [0, -700], [-1000, 0], [990, -900]])
+def test_columns_that_are_scaled_have_units_of_their_own(rng, powers, solver):
+    """The squares of one column leave float64 in the units of another."""
+    X = counts(rng, 80, 12)
+    X[:, 5], X[:, 6] = 0, 3  # neither varies
+    powers = np.where(np.arange(12) < 4, *powers)
+    mean = X.mean(axis=0)
+    for more in ({}, {"mean": mean}):
+        with pytest.warns(UserWarning, match="constant column"):
+            plain = fastdr.PCA(3, standardize=True, svd_solver=solver, **more).fit(sp.csr_array(X))
+        scaled = fastdr.PCA(3, standardize=True, svd_solver=solver,
+                            **{name: np.ldexp(given, powers) for name, given in more.items()})
+        with pytest.warns(UserWarning, match="constant column"):
+            scaled.fit(sp.csr_array(np.ldexp(X, powers)))
+        np.testing.assert_allclose(scaled.explained_variance_, plain.explained_variance_,
+                                   rtol=0, atol=rounding(float, 80, plain.explained_variance_[0]))
+        np.testing.assert_allclose(scaled.mean_, np.ldexp(plain.mean_, powers), rtol=4e-16)
+        np.testing.assert_allclose(np.delete(scaled.scale_, [5, 6]), np.delete(
+            np.ldexp(plain.scale_, powers), [5, 6]), rtol=rounding(float, 80, 1))
+
+
 def test_what_is_refused(rng):
     X = sp.csr_array(counts(rng, 50, 10))
     with pytest.raises(TypeError, match=r"toarray\(\)"):
