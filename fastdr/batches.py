@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -20,11 +21,12 @@ from fastdr.plan import Plan
 from fastdr.solvers import Spectrum
 from fastdr.sources import ArraySource, Source
 from fastdr.sparse import SparseSource, sparse_moments
-from fastdr.statistics import Moments, column_moments
+from fastdr.statistics import SMALLEST, Moments, column_moments
 from fastdr.streams import Batch, Stream, gone, grown, weights_of
 from fastdr.validation import LARGEST_SQUARE, FloatArray, as_vector, whole, working_dtype
 from fastdr.windows import Window
 
+EPS = float(np.finfo(np.float64).eps)
 SPARE = 20  # axes kept beyond those asked for, at least, where a scatter is truncated
 
 
@@ -225,6 +227,8 @@ class BatchedAxes(AxesEstimator):
                                 double=solver._doubly(way, given))
         else:
             assert total is not None
+            if self.standardize:
+                _check_scales(total)
             given = source or gone(state.features, state.dtype)
             way = solver._way(given, weights)
             rows = centred_moments(given, weights, total, mean=mean, kind=self._kind,
@@ -241,6 +245,8 @@ class BatchedAxes(AxesEstimator):
                    ) -> LinearModel:
         """Solve from a factor of the scatter."""
         state, solver = self._state, self._solver()
+        if self.standardize:
+            _check_scales(total)
         rows = centred_moments(gone(state.features, state.dtype), None, total, mean=mean,
                                kind=self._kind, standardize=self.standardize)
         solver._warn_constant(rows.squares)
@@ -301,6 +307,16 @@ class BatchedAxes(AxesEstimator):
             raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit or "
                                  "partial_fit with rows first.")
         return state
+
+
+def _check_scales(total: Moments | LowRankMoments) -> None:
+    """Refuse columns so small that they may vary though float64 does not hold their squares."""
+    size = np.abs(total.mean)
+    lost = (total.squares < SMALLEST) & (size > 0) & (size < math.sqrt(SMALLEST) / EPS)
+    if lost.any():
+        shown = ", ".join(map(str, np.flatnonzero(lost)[:5]))
+        raise ValueError(f"the squares of column(s) {shown} leave the range of float64, so their "
+                         "deviations are not known; multiply these columns by a power of ten.")
 
 
 def _weighed(few: Batch | None, total: Moments | LowRankMoments | None) -> tuple[float, int]:

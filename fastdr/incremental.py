@@ -19,6 +19,8 @@ from fastdr.streams import Stream, grown
 from fastdr.validation import FloatArray, check_square, check_values, is_flag, whole
 from fastdr.windows import Window
 
+LEAST_FORGETTING = 1e-4  # the divisor, about twice that, is a difference of numbers near 1
+
 
 class IncrementalPCA(PCA):
     """Principal component analysis of rows that come in batches of any size, in any order.
@@ -37,7 +39,7 @@ class IncrementalPCA(PCA):
         Accepted for compatibility, and kept as ``batch_size_``, 5 d by default.
     standardize : bool, default False
         Divide columns by their standard deviation, that of all rows so far.
-    forgetting : float in (0, 1], default 1
+    forgetting : float in [0.0001, 1], default 1
         What a row counts beside the row after it: 0.99 remembers about 100 rows. Variances are
         unbiased (divisor sum w - sum w² / sum w).
     window : int, optional
@@ -190,8 +192,10 @@ class IncrementalPCA(PCA):
             "standardize": (is_flag(self.standardize), "True or False"),
             "batch_size": (self.batch_size is None or whole(self.batch_size, 1),
                            "None or an integer of at least 1"),
-            "forgetting": (isinstance(self.forgetting, Real) and 0 < float(self.forgetting) <= 1,
-                           "a number above 0 and at most 1"),
+            "forgetting": (isinstance(self.forgetting, Real)
+                           and LEAST_FORGETTING <= float(self.forgetting) <= 1,
+                           f"a number from {LEAST_FORGETTING} to 1; less leaves the newest row "
+                           "alone, which has no variance"),
             "window": (self.window is None or whole(self.window, 2),
                        "None or an integer of at least 2"),
             "n_oversamples": (self.n_oversamples is None or whole(self.n_oversamples, 0),

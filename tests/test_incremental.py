@@ -286,6 +286,22 @@ def test_forgetting_is_the_unbiased_weighted_covariance(rng):
         assert found.n_samples_seen_ == 500
 
 
+@pytest.mark.parametrize("size", [1e-120, 1e-160, 1e-300])
+@pytest.mark.parametrize("estimator", [PCA, IncrementalPCA])
+def test_columns_without_squares_are_not_taken_for_constant(rng, estimator, size):
+    """Their deviations would be 0, or of a digit or two; not scaled they are no matter."""
+    X = spread(rng, 60, 4)
+    plain = estimator(2).partial_fit(X * [1, size, 1, 0])
+    assert np.isfinite(plain.explained_variance_).all()
+    scaled = estimator(2, standardize=True).partial_fit(X * [1, size, 1, 0])
+    if size > 1e-130:
+        with pytest.warns(UserWarning, match=r"1 constant column\(s\) \(3\)"):
+            assert scaled.scale_[1] == pytest.approx(size * X[:, 1].std(ddof=1))
+    else:
+        with pytest.raises(ValueError, match=r"squares of column\(s\) 1 leave the range"):
+            _ = scaled.scale_
+
+
 @pytest.mark.parametrize(("features", "window"), [(3, 2), (3, 100), (3, 700), (50, 20)])
 def test_a_window_is_the_fit_of_its_rows(rng, features, window):
     X = spread(rng, 1000, features, 10.0) * np.linspace(1, 100, 1000)[:, None]
@@ -365,6 +381,7 @@ def test_a_failed_batch_changes_nothing(rng):
     ({"n_components": 4}, "n_components=4 invalid for n_features=3"),
     ({"n_components": -1}, "n_components=-1"), ({"batch_size": 0}, "batch_size=0"),
     ({"whiten": "yes"}, "whiten='yes'"), ({"forgetting": 0}, "forgetting=0"),
+    ({"forgetting": 1e-15}, "forgetting=1e-15 is not allowed; it must be a number from 0.0001"),
     ({"forgetting": 1.5}, "forgetting=1.5"), ({"window": 1}, "window=1"),
     ({"window": 9, "forgetting": 0.5}, "give one of them"), ({"drift": "yes"}, "drift='yes'")],
     ids=str)
