@@ -33,7 +33,7 @@ def read_documents(path: Path) -> tuple[list[str], list[str] | None]:
     if path.suffix not in SUFFIXES:
         raise ValueError(f"{path}: texts are read from {' and '.join(SUFFIXES)} files.")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # a mark of the byte order is no text
             lines = [line.rstrip("\n") for line in file]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8.") from None
@@ -58,7 +58,8 @@ def _parsed(line: str, place: str) -> tuple[str, str]:
         return value, ""
     if not isinstance(value, dict) or not isinstance(value.get("text"), str):
         raise ValueError(f'{place} is neither a string nor an object with a string "text".')
-    return value["text"], str(value.get("title", ""))
+    title = value.get("title")
+    return value["text"], "" if title is None else str(title)
 
 
 def index_documents(path: Path, components: int | None, weighting: str | None) -> LSI:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
@@ -141,6 +142,7 @@ class LSI(
             names = tuple(map(str, terms))
         elif terms is not None:
             raise ValueError("terms are names of columns of counts; texts bring their own.")
+        _check_distinct(names)
         rows = as_counts(counts, self.weighting)
         weights = term_weights(rows, self.weighting, rows.shape[0])
         matrix = weighed(rows, weights, self.weighting)
@@ -231,6 +233,7 @@ class LSI(
         if not whole(document, 0) or document >= count:
             raise ValueError(f"document={document!r} is not the number of a document, 0 to "
                              f"{count - 1}.")
+        _check_top(top)
         hits = self._hits(self.model_.documents[document:document + 1], top + 1)
         return [hit for hit in hits if hit.document != document][:top]
 
@@ -248,6 +251,7 @@ class LSI(
         if not whole(component, 0) or component >= count:
             raise ValueError(f"component={component!r} is not the number of an axis, 0 to "
                              f"{count - 1}.")
+        _check_top(top)
         axis, names = self.model_.components[component], self.model_.feature_names
         order = np.argsort(-np.abs(axis), kind="stable")[:top]
         return [(names[term] if names else f"x{term}", float(axis[term])) for term in order]
@@ -295,6 +299,7 @@ class LSI(
         if known is not None and len(known) + len(fresh) != counts.shape[1]:
             raise ValueError(f"documents have {counts.shape[1]} terms, of which the index names "
                              f"{len(known)}; terms= has {len(fresh)} new names.")
+        _check_distinct(None if known is None else (*known, *fresh))
         given = _titles(titles, texts) or tuple("" for _ in range(counts.shape[0]))
         self.model_ = model.added(counts, fresh, given, float(decay), self.n_components)
         return self
@@ -320,8 +325,7 @@ class LSI(
         })
 
     def _hits(self, placed: FloatArray, top: int) -> list[Hit]:
-        if not whole(top, 1):
-            raise ValueError(f"top={top!r} is not allowed; it must be an integer of at least 1.")
+        _check_top(top)
         if not placed.any():
             return []
         indices, cosines = self.model_.nearest(placed, top)
@@ -425,6 +429,17 @@ class LSI(
     def certificate_(self) -> Certificate | None:
         """Bounds on the singular values; None after `add`, and if the fit made none."""
         return self.model_.certificate
+
+
+def _check_top(top: Any) -> None:
+    check_values({"top": top}, {"top": (whole(top, 1), "an integer of at least 1")})
+
+
+def _check_distinct(names: tuple[str, ...] | None) -> None:
+    """Refuse names of terms that occur twice: a word of a text would not know its column."""
+    if names is not None and len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise ValueError(f"the term {twice!r} names two columns; names of terms must differ.")
 
 
 def _texts(documents: Any) -> list[str] | None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import fastdr
 from fastdr import LSI, LSIModel
 from fastdr.cli import application
+from fastdr.documents import read_documents
 
 D = np.array([[1.0, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]])
 TEXTS = ["Apples and pears", "pears, apples, plums", "gears and wheels", "wheels turn gears",
@@ -281,6 +282,11 @@ def test_documents_that_cannot_be_used_are_refused(documents, error, words):
     (lambda lsi: lsi.add(TEXTS, decay="half"), ValueError, "decay='half'"),
     (lambda lsi: lsi.add(TEXTS, decay=np.nan), ValueError, "decay=nan"),
     (lambda lsi: lsi.set_params(n_components=0).add(TEXTS), ValueError, "n_components=0"),
+    (lambda lsi: lsi.similar(0, top=0), ValueError, "top=0"),
+    (lambda lsi: lsi.terms(0, top=-1), ValueError, "top=-1"),
+    (lambda lsi: lsi.fit(D, terms="abca"), ValueError, "the term 'a' names two columns"),
+    (lambda lsi: lsi.fit(D, terms="abcd").add(np.ones((2, 5)), terms="b"), ValueError,
+     "the term 'b' names two columns"),
     (lambda lsi: lsi.similar(6), ValueError, "document=6 is not the number of a document, 0 to 5"),
     (lambda lsi: lsi.similar(-1), ValueError, "document=-1"),
     (lambda lsi: lsi.terms(2), ValueError, "component=2 is not the number of an axis, 0 to 1"),
@@ -368,6 +374,18 @@ def test_an_index_comes_back_from_its_file_mapped(tmp_path):
 
 def run(*arguments):
     return CliRunner().invoke(application(), list(map(str, arguments)))
+
+
+@pytest.mark.parametrize(("name", "content", "texts", "titles"), [
+    ("d.txt", "one\r\ntwo\n", ["one", "two"], None),
+    ("d.txt", "\ufeffone\ntwo", ["one", "two"], None),
+    ("d.jsonl", '\ufeff"one"\n{"text": "two"}', ["one", "two"], None),
+    ("d.jsonl", '{"text": "one", "title": null}\n{"text": "two", "title": 2}', ["one", "two"],
+     ["", "2"])])
+def test_files_of_other_systems(tmp_path, name, content, texts, titles):
+    """A mark of the byte order is no text, and null is no title."""
+    (tmp_path / name).write_bytes(content.encode())
+    assert read_documents(tmp_path / name) == (texts, titles)
 
 
 def test_the_command_fits_and_searches(tmp_path):
