@@ -264,6 +264,8 @@ def sharp(action: Action, count: int, how: Iteration, start: FloatArray | None) 
     if how.method == "randomized":
         return how.solve(action, count, how.tol or SKETCH_TOL, start)
     found = how.solve(action, count, tol, start)
+    if not found.scale:  # all is 0
+        return found
     sharper = max(SHARP[item] * float(found.values[-1]) / found.scale, rounding(action.size))
     worst = float(found.residuals.max()) / found.scale
     if how.tol or not found.converged or worst <= sharper:

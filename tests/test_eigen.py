@@ -333,6 +333,15 @@ def test_the_angle_bound_holds():
         assert sine <= told.angle + 4 * np.sqrt(20 * EPS)
 
 
+def test_the_lengths_of_the_vectors_are_no_matter():
+    matrix = with_spectrum(np.arange(1, 31) ** -1.0)
+    vectors = fastdr.eigsh(matrix, 3).vectors
+    plain = fastdr.certify(matrix, vectors)
+    told = fastdr.certify(matrix, np.ldexp(vectors, [1020, -1000, 0]))
+    assert told.proved
+    np.testing.assert_allclose(told.upper, plain.upper, rtol=0, atol=rounding(float, 30, 1))
+
+
 def test_a_certificate_says_itself_in_a_line():
     matrix = with_spectrum(np.arange(1, 31) ** -1.0)
     good = fastdr.eigsh(matrix, 3).info.certificate

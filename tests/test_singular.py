@@ -73,9 +73,13 @@ def test_every_k_of_a_deficient_matrix(rng):
         found = fastdr.svds(X, k)
         np.testing.assert_allclose(found.s, [3, 2, 2, 1, 0, 0][:k], atol=1e-14)
         assert_orthonormal(found.U.T)
-    zero = fastdr.svds(np.zeros((4, 3)), 2)
-    np.testing.assert_array_equal(zero.s, 0)
-    assert_orthonormal(zero.U.T)
+    nothing = np.zeros((4, 3))
+    for kind in (np.asarray, np.transpose, scipy.sparse.csr_array, aslinearoperator):
+        for k in (1, 3):
+            zero = fastdr.svds(kind(nothing), k)
+            np.testing.assert_array_equal(zero.s, 0)
+            assert_orthonormal(zero.U.T)
+            assert_orthonormal(zero.Vt)
 
 
 @pytest.mark.parametrize("shape", [(300, 80), (80, 300)])
