@@ -138,10 +138,11 @@ class BatchedAxes(AxesEstimator):
         watcher = self._watcher()
         if not known:
             weights = weights_of(source, sample_weight, some=not before.seen)
+            with self._named(source):
+                after = grown(before, source, weights, watcher)
             if weights is not None and not weights.any():  # as if there were no rows
                 return
-            with self._named(source):
-                self._state = grown(before, source, weights, watcher)
+            self._state = after
         elif isinstance(before, Window):
             raise ValueError("Moments cannot be added to a window: their rows could not leave it.")
         else:

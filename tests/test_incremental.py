@@ -85,6 +85,9 @@ def test_a_batch_of_no_weight_is_no_batch(rng):
     for start in range(0, 60, 20):
         stream.partial_fit(X[start:start + 20])
         stream.partial_fit(np.full((3, 4), 1e9), sample_weight=np.zeros(3))
+    for weights in ([0, 0, 0], [0, 1, 0]):  # but it must be one of numbers, as everywhere
+        with pytest.raises(ValueError, match="NaN at row 2, column 0"):
+            stream.partial_fit([[1.0] * 4, [2.0] * 4, [np.nan] * 4], sample_weight=weights)
     assert stream.n_samples_seen_ == 60
     np.testing.assert_array_equal(stream.components_, plain.components_)
     np.testing.assert_array_equal(stream.mean_, plain.mean_)
