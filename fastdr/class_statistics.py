@@ -28,6 +28,7 @@ Codes = NDArray[np.intp]
 HEAD_ROWS = 32  # first rows of a class whose mean serves as its centre until the sums are known
 CANCELLED = 16  # sums of squares about such centres may exceed those about the means this much
 FEW_CLASSES = 64  # up to this many, all are summed in every piece
+TINY = float(np.finfo(np.float64).tiny)  # stands for squares that vanish, of rows that differ
 _HEAD = 1 << 20  # entries of such rows, of all classes together
 _PIECE = 1 << 17  # entries centred at a time: a megabyte, which stays in a core's cache
 _SLAB = 1 << 23  # entries whose sums by class are kept at a time
@@ -45,7 +46,8 @@ class ClassMoments:
     weights : (C,) float64, sums of their weights; equal to `counts` without weights.
     means : (C, d) float64, weighted means, in input units.
     within : (d, d) float64, symmetric
-        Sum over all rows of weight (row - m)(row - m)ᵀ with m the mean of the row's class.
+        Sum over all rows of weight (row - m)(row - m)ᵀ with m the mean of the row's class. Where
+        rows of a class differ by so little that their squares vanish, the diagonal is 2.2e-308.
     rests : (C, d) float64
         What rounding took from `means`, so that merging costs no digits.
 
@@ -94,9 +96,10 @@ class ClassMoments:
         working = float_arithmetic(rows, precision)
         counts, weights = class_sizes(codes, weight, len(classes))
         centres = first_centres(rows, codes, weight, len(classes))
+        constant = np.ones(rows.shape[1], np.bool_)
         for last in (False, True):
             total = ScatterSum(rows.shape[1], np.zeros(rows.shape[1]), working, fixed=True)
-            sums = _add_classes(total, rows, codes, centres, weight, working)
+            sums = _add_classes(total, rows, codes, centres, weight, working, constant)
             if total.outside:
                 return cls._of_codes(rows, classes, codes, weight, "double")
             within = total.finish(centred=False)[1]
@@ -109,9 +112,10 @@ class ClassMoments:
                 within -= moved.T @ moved
             after = np.maximum(np.diagonal(within), 0.0)
             np.fill_diagonal(within, after)
-            if last or not (before > CANCELLED * after).any():
+            if last or not (before / CANCELLED > after).any():
                 break
             centres = means
+        _mark(within, ~constant)
         return cls(classes, counts, weights, means, within, rests)
 
     @classmethod
@@ -147,10 +151,7 @@ class ClassMoments:
         if other.means.shape[1] != self.means.shape[1]:
             raise ValueError(f"cannot merge moments of {self.means.shape[1]} and "
                              f"{other.means.shape[1]} features.")
-        if (self.classes.dtype.kind in "biuf") != (other.classes.dtype.kind in "biuf"):
-            raise TypeError(f"cannot merge labels of dtype {self.classes.dtype} and "
-                            f"{other.classes.dtype}.")
-        classes = np.union1d(self.classes, other.classes)
+        classes = _joined(self.classes, other.classes)
         here, there = (np.searchsorted(classes, each.classes) for each in (self, other))
         size, features = len(classes), self.means.shape[1]
         counts = np.zeros(size, np.int64)
@@ -167,6 +168,7 @@ class ClassMoments:
         shared = np.sqrt(weights * added / both)[:, None] * step
         within = self.within + other.within
         within += shared.T @ shared
+        _mark(within, step.any(axis=0))
         move = rests + step * (added / both)[:, None]
         moved = means + move
         return type(self)(classes, counts, both, moved, within, (means - moved) + move)
@@ -175,13 +177,16 @@ class ClassMoments:
 
 
 class _ClassRows(Rows):
-    """Rows less the centre of their class, in the `working` dtype, with their sums by class."""
+    """Rows less the centre of their class, in the `working` dtype, with their sums by class.
+
+    ``constant`` (d,) is set to False where some row differs from the centre of its class.
+    """
 
     in_place = False
 
     def __init__(self, array: AnyArray, codes: Codes, centres: FloatArray,
-                 weight: FloatArray | None, working: np.dtype[Any]) -> None:
-        self.array, self.count = array, len(array)
+                 weight: FloatArray | None, working: np.dtype[Any], constant: AnyArray) -> None:
+        self.array, self.count, self.constant = array, len(array), constant
         self.codes, self.centres, self.weight, self.working = codes, centres, weight, working
         self.sums: list[tuple[int, Codes, FloatArray]] = []
 
@@ -197,7 +202,18 @@ class _ClassRows(Rows):
             centre_classes(given, local, self.centres[present],
                            None if self.weight is None else self.weight[part], sums, rows)
             self.sums.append((start, present, sums))
+            self._look(rows, part, sums)
             yield Matrix(rows.astype(self.working, copy=False)), start, 0, len(rows)
+
+    def _look(self, rows: FloatArray, part: slice, sums: FloatArray) -> None:
+        """Tell what columns have rows off their centre; those without a sum need a look."""
+        self.constant[sums.any(axis=0)] = False
+        columns = np.flatnonzero(self.constant)
+        if columns.size:
+            off = rows[:, columns] != 0
+            if self.weight is not None:
+                off = off[self.weight[part] > 0]
+            self.constant[columns[off.any(axis=0)]] = False
 
     def _local(self, codes: Codes) -> tuple[Codes, Codes]:
         """Return (present, local) with present[local] = codes, short unless classes are few."""
@@ -207,7 +223,8 @@ class _ClassRows(Rows):
 
 
 def _add_classes(total: ScatterSum, rows: AnyArray, codes: Codes, centres: FloatArray,
-                 weight: FloatArray | None, working: np.dtype[Any]) -> FloatArray:
+                 weight: FloatArray | None, working: np.dtype[Any], constant: AnyArray
+                 ) -> FloatArray:
     """Add rows less the `centres` of their classes to `total`; return their sums by class."""
     sums = np.zeros_like(centres)
     entries = _SLAB if len(centres) > FEW_CLASSES else 8 * _SLAB
@@ -215,7 +232,7 @@ def _add_classes(total: ScatterSum, rows: AnyArray, codes: Codes, centres: Float
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         weights = None if weight is None else weight[part]
-        slab = _ClassRows(rows[part], codes[part], centres, weights, working)
+        slab = _ClassRows(rows[part], codes[part], centres, weights, working, constant)
         with np.errstate(over="ignore", invalid="ignore"):
             if not total.add(slab, weights):
                 raise_not_finite(rows)
@@ -231,6 +248,24 @@ def _moved(centres: FloatArray, sums: FloatArray, weights: FloatArray) -> tuple[
     return means, (centres - means) + step, sums / np.sqrt(weights)[:, None]
 
 
+def _mark(within: FloatArray, differ: Any) -> None:
+    """Put TINY where the diagonal vanished although rows of a class `differ` in that column."""
+    marked = np.flatnonzero(differ & (np.diagonal(within) == 0))
+    within[marked, marked] = TINY
+
+
+def _joined(one: AnyArray, other: AnyArray) -> AnyArray:
+    """Return the sorted labels of both; refuse those that one dtype does not hold."""
+    if one.dtype == other.dtype:
+        return np.union1d(one, other)
+    if (one.dtype.kind in "biuf") == (other.dtype.kind in "biuf"):
+        both: AnyArray = np.union1d(one, other)
+        if all(each.astype(both.dtype).tolist() == each.tolist() for each in (one, other)):
+            return both
+    raise TypeError(f"cannot merge labels of dtype {one.dtype} and {other.dtype}; convert them to "
+                    "one dtype that holds all of them.")
+
+
 def encoded(labels: AnyArray, weight: FloatArray | None = None) -> tuple[AnyArray, Codes]:
     """Return (classes, codes) with classes[codes] = labels for all rows of positive weight."""
     if weight is not None and not weight.all():
@@ -240,7 +275,8 @@ def encoded(labels: AnyArray, weight: FloatArray | None = None) -> tuple[AnyArra
     if labels.dtype.kind in "iu" and labels.size:
         low, high = int(labels.min()), int(labels.max())
         if high - low < 2 * labels.size:  # counting is quicker than sorting
-            offsets = (labels - labels.dtype.type(low)).astype(np.intp)
+            offsets = labels - labels.dtype.type(low)  # of narrow types it may wrap to negative
+            offsets = offsets.astype(f"u{labels.itemsize}").astype(np.intp)
             present = np.bincount(offsets) > 0
             found = np.flatnonzero(present)
             return labels.dtype.type(low) + found.astype(labels.dtype), (
@@ -296,8 +332,8 @@ def class_columns(rows: AnyArray, codes: Codes, weight: FloatArray | None, class
                   ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return (means (C, d), rests (C, d), squares (d,)) without a (d, d) matrix.
 
-    squares = Σ weight (x - class mean)². O(n d), some columns at a time, for fewer rows than
-    features. Raises ValueError for NaN and infinity.
+    squares = Σ weight (x - class mean)², TINY where that vanishes though rows differ. O(n d),
+    some columns at a time, for fewer rows than features. Raises ValueError for NaN and infinity.
     """
     size, features = rows.shape
     weights = class_sizes(codes, weight, classes)[1][:, None]
@@ -317,8 +353,12 @@ def class_columns(rows: AnyArray, codes: Codes, weight: FloatArray | None, class
             step += left / weights
             means[:, part] = centres + step
             rests[:, part] = (centres - means[:, part]) + step
-            squares[part] = (np.einsum("ij,ij->j", block, block) if weight is None
-                             else weight @ block**2)
+            found = (np.einsum("ij,ij->j", block, block) if weight is None
+                     else weight @ block**2)
+        if not found.all():
+            off = block[... if weight is None else weight > 0].any(axis=0)
+            found[off & (found == 0)] = TINY
+        squares[part] = found
 
     ordered_map(columns, -(-features // width))
     if not np.isfinite(squares).all():

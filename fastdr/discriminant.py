@@ -35,6 +35,7 @@ from fastdr.within import (
     ClassSample,
     Within,
     covariance_of,
+    check_squares,
     ledoit_wolf,
     of_estimator,
     of_tall,
@@ -150,8 +151,9 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         ------
         ValueError, TypeError
             If rows, labels, weights or parameters cannot be used; also if no feature varies
-            within a class, so that there is nothing to measure distances by. The fitted state
-            is unchanged then.
+            within a class, so that there is nothing to measure distances by, or one varies by
+            less than 1e-145 or more than 1e154, so that float64 does not hold the squares. The
+            fitted state is unchanged then.
         """
         self._fit_rows(X, sample_weight,
                        lambda source, weights: self._discriminant(source, weights, y))
@@ -272,6 +274,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         elif isinstance(self.shrinkage, Real):
             within = within.shrunk(float(self.shrinkage))
         within = without_noise(within, sample, dtype)
+        check_squares(within.squares)
         features, classes = within.squares.size, len(sample.classes)
         number = self._number(classes, features)
         apart = (sample.means - sample.means[0]) + (sample.rests - sample.rests[0])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.sparse import csr_array
 
-from fastdr.class_statistics import CANCELLED, Codes
+from fastdr.class_statistics import CANCELLED, TINY, Codes
 from fastdr.plan import LARGEST_SCATTER
 from fastdr.sparse import (
     SparseAction,
@@ -127,11 +127,14 @@ def sparse_ledoit_wolf(source: SparseSource, codes: Codes, weights: FloatArray |
 
     def spread(chosen: AnyArray, share: FloatArray) -> Spread:
         part = given[np.flatnonzero(chosen)]
-        rows = SparseSource(part.indptr, part.indices, part.data, source.features,
-                            exponent=source.exponent)
-        told = _moments(rows, share)
-        scale = np.where(told.squares > 0, np.sqrt(told.squares), 1.0)
-        return scale, _lengths(rows, told.mean, scale), _square(rows, told, scale, share)
+        exponents = np.frexp(np.ravel(abs(part).max(axis=0).toarray()))[1]  # lest squares vanish
+        values = np.ldexp(part.data.astype(np.float64), -exponents[part.indices])
+        rows = SparseSource(part.indptr, part.indices, values, source.features)
+        told = sparse_moments(rows, share)
+        varying, scale = told.squares > 0, np.sqrt(told.squares)
+        scale[~varying] = 1.0
+        known = _lengths(rows, told.mean, scale), _square(rows, told, scale, share)
+        return np.where(varying, np.ldexp(scale, exponents), 1.0), *known
 
     return shrunk_classes(spread, codes, weights, priors)
 
@@ -178,7 +181,8 @@ def _class_moments(source: SparseSource, codes: Codes, weights: FloatArray, size
     """Return means (C, d) and the sum of weighted squares (d,) about them, none of them negative.
 
     Each stored entry is subtracted from its mean; entries that are not stored are counted. What
-    rounding of the means may have left of a column is 0.
+    rounding of the means may have left of a column is 0; squares that vanish though rows differ
+    are TINY.
     """
     shape = len(sizes), source.features
     stored, sums, counts = np.zeros((3, shape[0] * shape[1]))
@@ -192,9 +196,12 @@ def _class_moments(source: SparseSource, codes: Codes, weights: FloatArray, size
     full = counts.reshape(shape) == np.bincount(codes, minlength=shape[0])[:, None]
     zeros = np.where(full, 0.0, np.maximum(sizes[:, None] - stored.reshape(shape), 0.0))
     squares = np.einsum("ij,ij->j", zeros, means**2)
+    level = NOISE * EPS * np.abs(means).max(axis=0)
+    differ = (np.where(zeros > 0, np.abs(means), 0.0) > level).any(axis=0)
     for which, (indptr, indices, values) in source.pieces(0, len(source), np.float64):
         of_row = np.repeat(np.arange(which.start, which.stop), np.diff(indptr))
         away = values - means[codes[of_row], indices]
         squares += np.bincount(indices, weights[of_row] * away**2, minlength=shape[1])
-    rounding = sizes.sum() * (NOISE * EPS * np.abs(means).max(axis=0))**2
-    return means, np.where(squares > rounding, squares, 0.0)
+        differ[indices[(np.abs(away) > level[indices]) & (weights[of_row] > 0)]] = True
+    gone = differ & (squares == 0)
+    return means, np.where(squares > sizes.sum() * level**2, squares, np.where(gone, TINY, 0.0))

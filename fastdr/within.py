@@ -20,6 +20,7 @@ from fastdr.sources import Piece, Rows, Source, gathered
 from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, raise_not_finite
 
 NOISE = 4  # deviations of a column, in eps times its mean, that count as rounding
+LEAST = 1e-290  # variance that float64 holds with all its digits, and with those of axes far below
 
 
 class ClassColumns(Rows):
@@ -203,6 +204,17 @@ def of_estimator(estimator: Any, X: AnyArray, codes: Codes, priors: FloatArray,
     return replace(sample, means=means, rests=rests), Within.of_matrix(matrix, len(X))
 
 
+def check_squares(squares: FloatArray) -> None:
+    """Refuse columns that vary within classes by what float64 does not hold the squares of."""
+    held = (squares == 0) | ((squares >= LEAST) & (squares < np.inf))
+    if not held.all():
+        column = int(np.argmin(held))
+        raise ValueError(
+            f"column {column} varies so {'little' if squares[column] < 1 else 'much'} within "
+            "classes that float64 does not hold the squares; multiply the column, or all of X, by "
+            "a power of ten.")
+
+
 def without_noise(within: Within, sample: ClassSample, dtype: Any) -> Within:
     """Leave out columns whose deviation within classes is rounding of their values."""
     if within.ridge is not None:
@@ -245,11 +257,14 @@ def ledoit_wolf(X: AnyArray, codes: Codes, weights: FloatArray | None, priors: F
 
     def spread(chosen: AnyArray, share: FloatArray) -> Spread:
         rows = X[chosen].astype(np.float64)
-        rows -= rows[0]  # exact for constant columns
-        rows -= share @ rows
-        variances = share @ rows**2
-        scale = np.where(variances > 0, np.sqrt(variances), 1.0)
-        rows /= scale
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows -= rows[0]  # exact for constant columns
+            exponents = np.frexp(np.abs(rows).max(axis=0))[1]  # lest squares vanish or overflow
+            np.ldexp(rows, -exponents, out=rows)
+            rows -= share @ rows
+            deviations = np.sqrt(share @ rows**2)
+            rows /= np.where(deviations > 0, deviations, 1.0)
+            scale = np.where(deviations > 0, np.ldexp(deviations, exponents), 1.0)
         return scale, np.einsum("ij,ij->i", rows, rows), _square(rows, share)
 
     return shrunk_classes(spread, codes, weights, priors)
@@ -275,7 +290,8 @@ def shrunk_classes(spread: Callable[[AnyArray, FloatArray], Spread], codes: Code
         scale, lengths, square = spread(chosen, share)
         strength, level = shrinkage(lengths, square, share, total, scale.size)
         kept[code] = prior * (1 - strength)
-        ridge = ridge + prior * strength * level * scale**2
+        with np.errstate(over="ignore"):
+            ridge = ridge + prior * strength * level * scale**2
     return kept, ridge
 
 

@@ -11,7 +11,7 @@ from tolerance import rounding, scatter_error
 import fastdr
 from fastdr import ClassMoments
 from fastdr._dense import centre_classes
-from fastdr.class_statistics import class_columns, encoded
+from fastdr.class_statistics import TINY, class_columns, encoded
 from fastdr.sources import BlockSource
 
 
@@ -159,6 +159,31 @@ def test_labels_of_any_kind(labels):
     assert codes.max() < len(classes)
 
 
+@pytest.mark.parametrize(("dtype", "rows"), [("i1", 300), ("i2", 70000), (">i2", 70000)])
+def test_labels_as_far_apart_as_their_dtype_allows(dtype, rows):
+    span = np.iinfo(dtype)
+    labels = (span.min + np.arange(rows) % (span.max - span.min + 1)).astype(dtype)
+    classes, codes = encoded(labels)
+    np.testing.assert_array_equal(classes, np.arange(span.min, span.max + 1))
+    np.testing.assert_array_equal(classes[codes], labels)
+
+
+def test_squares_that_vanish_are_told_from_none(rng):
+    """Of arrays, merged parts of a row a class, and fewer rows than features."""
+    y, weight = np.arange(60) % 3, np.repeat([1.0, 0.0], 30)
+    X = rng.standard_normal((60, 4)) * [1, 1e-170, 5e-324, 0]
+    whole = ClassMoments.of(X, y)
+    parts = [ClassMoments.of(X[i:i + 3], y[:3]) for i in range(0, 60, 3)]
+    for found in (whole, sum(parts[1:], parts[0])):
+        assert ((np.diagonal(found.within) == TINY) == [False, True, True, False]).all()
+    X[:30, 1] = 1e-170
+    assert np.diagonal(ClassMoments.of(X, y, weight).within)[1] == 0
+    X = np.tile(X, 20)
+    squares = class_columns(X, y, None, 3)[2]
+    assert ((squares == TINY) == np.tile([False, True, True, False], 20)).all()
+    assert (class_columns(X, y, weight, 3)[2][1::4] == 0).all()
+
+
 def test_columns_of_few_rows(rng):
     X = rng.standard_normal((20, 3000)) * 10.0 ** rng.integers(-3, 3, 3000) + 1e6
     y = rng.integers(0, 4, 20)
@@ -197,5 +222,10 @@ def test_moments_that_do_not_fit_are_not_merged():
     one = ClassMoments.of([[1.0], [2.0]], ["a", "b"])
     with pytest.raises(TypeError, match="cannot merge labels of dtype <U1 and int64"):
         one + ClassMoments.of([[1.0]], [1])
+    whole = ClassMoments.of([[1.0], [2.0]], [2**60, 2**60 + 1])
+    for label in (0.5, np.uint64(2**63)):
+        with pytest.raises(TypeError, match="cannot merge labels .* that holds all of them"):
+            whole + ClassMoments.of([[1.0]], np.array([label]))
+    assert (whole + ClassMoments.of([[1.0]], [True])).classes.tolist() == [1, 2**60, 2**60 + 1]
     with pytest.raises(ValueError, match="1 and 2 features"):
         one + ClassMoments.of([[1.0, 2.0]], ["a"])
