@@ -28,14 +28,15 @@ from fastdr.validation import (
     as_numbers,
     check_values,
     finite,
+    narrowed,
     whole,
     working_dtype,
 )
 from fastdr.within import (
     ClassSample,
     Within,
-    covariance_of,
     check_squares,
+    covariance_of,
     ledoit_wolf,
     of_estimator,
     of_tall,
@@ -273,8 +274,8 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
             within = within.with_ridge(ridge)
         elif isinstance(self.shrinkage, Real):
             within = within.shrunk(float(self.shrinkage))
-        within = without_noise(within, sample, dtype)
         check_squares(within.squares)
+        within = without_noise(within, sample, dtype)
         features, classes = within.squares.size, len(sample.classes)
         number = self._number(classes, features)
         apart = (sample.means - sample.means[0]) + (sample.rests - sample.rests[0])
@@ -282,7 +283,9 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         apart -= middle
         found = directions(within, np.sqrt(priors)[:, None] * apart,
                            0.0 if within.ridge is not None else float(self.tol))
-        vectors = fix_signs(found.vectors)
+        vectors = narrowed(fix_signs(found.vectors), working_dtype(dtype), "directions")
+        mean = sample.means[0] + middle
+        apart += (sample.means[0] - mean) + middle + sample.rests[0]  # of the mean as it is kept
         if not found.rank:
             raise ValueError(f"No direction varies within classes by more than tol={self.tol:g} "
                              "deviations; give a smaller tol.")
@@ -296,9 +299,8 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
                           UserWarning, 6)
         kept = self.store_covariance or self.solver in ("lsqr", "eigen")
         return DiscriminantModel(
-            sample.classes, priors, sample.means[0] + middle, sample.means,
-            vectors.astype(working_dtype(dtype), copy=False), found.values, number,
-            apart @ vectors.T, int(sample.counts.sum()),
+            sample.classes, priors, mean, sample.means, vectors, found.values, number,
+            apart @ vectors.T.astype(np.float64), int(sample.counts.sum()),
             covariance_of(within, self.store_covariance) if kept else None,
             self._feature_labels,
             {"solver": self.solver, "method": found.method, "passes": 1 + found.passes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 
@@ -86,10 +87,15 @@ class DiscriminantEstimator(ClassifierMixin, LinearEstimator):  # type: ignore[m
         return self._of_decisions(self.model_.intercepts)
 
     def _of_decisions(self, values: FloatArray) -> AnyArray:
-        """Return numbers by class as ``decision_function`` uses them, in the dtype of the fit."""
+        """Return numbers by class as ``decision_function`` uses them.
+
+        In the dtype of the fit, or in float64 if that does not hold them.
+        """
         if len(self.classes_) == 2:
             values = values[1:] - values[:1]
-        return values.astype(self.model_.directions.dtype, copy=False)
+        with np.errstate(over="ignore"):
+            narrow = values.astype(self.model_.directions.dtype, copy=False)
+        return narrow if np.isfinite(narrow).all() else values
 
     @property
     def covariance_(self) -> FloatArray:

@@ -35,6 +35,16 @@ def working_dtype(dtype: DTypeLike) -> np.dtype[Any]:
                     else np.float64)
 
 
+def narrowed(values: FloatArray, dtype: DTypeLike, name: str) -> AnyArray:
+    """Return `values` of float64 in the `dtype` of the results; refuse those it does not hold."""
+    with np.errstate(over="ignore"):
+        found: AnyArray = values.astype(dtype, copy=False)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} are as large as {np.abs(values).max():.1e}, which {found.dtype} "
+                         "does not hold; multiply X by a power of ten, or pass it as float64.")
+    return found
+
+
 def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None = None) -> AnyArray:
     """Return `X` as a two-dimensional array without copying an array that is one.
 

@@ -205,6 +205,85 @@ def test_close_classes_are_told_apart_beside_a_distant_one(rng, solver):
 
 
 @pytest.mark.parametrize("parameters", [
+    {}, {"shrinkage": 0.1}, {"shrinkage": "auto"}, {"solver": "eigen", "priors": [0.2, 0.3, 0.5]}],
+    ids=str)
+@pytest.mark.parametrize("shape", [(60, 4), (20, 30)])
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+def test_scales_change_nothing_or_are_refused(rng, parameters, shape, kind):
+    """Variances from 1e-290 are held with all their digits; smaller and infinite ones are not."""
+    X, y = made(rng, *shape, 3)
+    lda = LDA(**parameters).fit(kind(X), y)
+    for exponent in (-400, 400):
+        scaled = kind(np.ldexp(X, exponent))
+        other = LDA(**parameters).fit(scaled, y)
+        np.testing.assert_array_equal(other.separations_, lda.separations_)
+        np.testing.assert_array_equal(other.predict_proba(scaled), lda.predict_proba(kind(X)))
+    for exponent in (-1060, -540, -520, 515, 1000):
+        with pytest.raises(ValueError, match=r"(hold the|overflow|vanish)[\s\S]* a power of ten"):
+            LDA(**parameters).fit(kind(np.ldexp(X, exponent)), y)
+    X[:, 0] *= 1e-170  # one column alone
+    if parameters == {"shrinkage": 0.1}:
+        plain = LDA(**parameters).fit(kind(X * ([0.0] + [1.0] * (shape[1] - 1))), y)
+        np.testing.assert_array_equal(LDA(**parameters).fit(kind(X), y).separations_,
+                                      plain.separations_)
+        return
+    with pytest.raises(ValueError, match="column 0 varies so little"):
+        LDA(**parameters).fit(kind(X), y)
+
+
+def test_squares_that_vanish_in_batches_are_refused(rng):
+    X, y = made(rng, 60, 4, 3)
+    lda = LDA().partial_fit(X, y)
+    model = lda.model_
+    lda = LDA().partial_fit(X[:3] * 1e-170, y[:3])  # a row a class: nothing varies yet
+    with pytest.raises(ValueError, match="column 0 varies so little"):
+        lda.partial_fit(X[3:6] * 1e-170, y[3:6])
+    assert lda.moments_.counts.sum() == 3
+    assert model.count == 60
+
+
+def test_what_float32_does_not_hold_is_refused_or_wider(rng):
+    X, y = made(rng, 60, 4, 3)
+    X = X.astype(np.float32)
+    lda, small = LDA().fit(X, y), np.ldexp(X, -123)
+    other = LDA().fit(small, y)
+    np.testing.assert_array_equal(other.predict(small), lda.predict(X))
+    assert np.isfinite(other.coef_).all()
+    with pytest.raises(ValueError, match="directions are as large as .* float32 does not hold"):
+        LDA().fit(np.ldexp(X, -130), y)
+
+
+@mpmath.workdps(40)
+def log_posteriors(X, y, rows):
+    """Logarithms of the posteriors of `rows`, from moments in long double."""
+    means, _, within = covariances(X, y)
+    inverse = mpmath.matrix(within.astype(object).tolist()) ** -1
+    priors = [mpmath.log(mpmath.mpf(int(count)) / len(y)) for count in np.bincount(y)]
+    found = []
+    for row in wide(rows) - wide(X[0]):
+        away = [mpmath.matrix(each.astype(object)) for each in row - means]
+        scores = [prior - (z.T * inverse * z)[0] / 2
+                  for prior, z in zip(priors, away, strict=True)]
+        total = max(scores) + mpmath.log(sum(mpmath.exp(each - max(scores)) for each in scores))
+        found.append([float(score - total) for score in scores])
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("dtype", "offset", "far"), [
+    ("f8", 0.0, 3.0), ("f8", 1e9, 3.0), ("f8", 1e9, 1e5),
+    ("f4", 0.0, 3.0), ("f4", 1e3, 3.0), ("f4", 0.0, 1e5)])
+def test_posteriors_owe_nothing_to_offsets_and_far_classes(rng, dtype, offset, far):
+    """Rounding of the mean and of the directions, as they are kept, goes into the centres."""
+    y, turn = np.arange(90) % 3, np.linalg.qr(rng.standard_normal((3, 3)))[0]
+    X = rng.standard_normal((90, 3)) + np.array([[0, 0, 0], [0, 0, 3], [far, 0, 0]])[y]
+    X = (X @ turn + offset).astype(dtype)
+    exact = log_posteriors(X, y, X[:20])
+    error = np.abs(LDA().fit(X, y).predict_log_proba(X[:20]) - exact)
+    bound = rounding(dtype, 3, 1 + np.abs(exact)) + rounding(float, 3, far)  # of scores so large
+    assert (error <= bound).all()
+
+
+@pytest.mark.parametrize("parameters", [
     {}, {"solver": "svd", "n_components": 1}, {"solver": "eigen", "shrinkage": 0.1},
     {"shrinkage": "auto", "store_covariance": True}], ids=str)
 @pytest.mark.filterwarnings("ignore:.*constant within every class")
