@@ -12,7 +12,7 @@ from numpy.polynomial.laguerre import laggauss
 from numpy.polynomial.legendre import leggauss
 
 from fastdr._pointwise import PANEL, add_losses, add_products, add_scores, unmix
-from fastdr.validation import AnyArray, FloatArray
+from fastdr.validation import AnyArray, FloatArray, as_numbers
 
 CODES = {"logcosh": 0, "exp": 1, "cube": 2}
 NODES = 100  # of a quadrature over a density
@@ -115,7 +115,7 @@ class Custom:
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise ValueError(f"fun returned {type(result).__name__}; it must return two arrays: "
                              "g(x), shaped as x, and the mean of g'(x) over the last axis.")
-        g, slope = (np.asarray(part) for part in result)
+        g, slope = (as_numbers(part, "what fun returns") for part in result)
         if g.shape != y.shape or slope.shape != y.shape[:-1]:
             raise ValueError(f"fun returned shapes {g.shape} and {slope.shape} for x of shape "
                              f"{y.shape}; expected {y.shape} and {y.shape[:-1]}: g(x) and the "

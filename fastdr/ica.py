@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ from fastdr.validation import (
     as_numbers,
     check_values,
     finite,
+    narrowed,
     whole,
     working_dtype,
 )
@@ -208,7 +210,7 @@ class FastICA(LinearEstimator):
                 ) -> tuple[Panels, Whitening | None]:
         """Read the rows for their mean and axes, and put them into panels."""
         if self.whiten is False:
-            return self._white(source, weights).keep(), None
+            return self._white(source, weights).in_units().keep(), None
         size, features = source.shape
         tall = size is None or size >= features
         shown = with_progress(source, "reading rows") if self.progress and tall else source
@@ -220,7 +222,7 @@ class FastICA(LinearEstimator):
         size = rows.count if size is None else size
         panels = Panels(source, weights, found.factor, found.mean, size, rows.weight,
                         working_dtype(source.dtype))
-        return panels.keep(), found
+        return panels.in_units().keep(), found
 
     def _white(self, source: Source, weights: FloatArray | None) -> Panels:
         """Take rows that are said to be white as they are, after a look at them."""
@@ -265,7 +267,7 @@ class FastICA(LinearEstimator):
                                  f"{(size, size)}, is {first.shape}.")
             if not np.isfinite(first).all():
                 raise ValueError("w_init contains NaN or infinity.")
-            starts.append(first)
+            starts.append(np.ldexp(first, -np.frexp(np.abs(first).max())[1]))
         while len(starts) < self.n_init:
             starts.append(random.normal(size=(size, size)))
         return starts
@@ -297,21 +299,25 @@ class FastICA(LinearEstimator):
         """Put sources in order, give them signs and say what was reached."""
         matrix = found.point.matrix
         mixing = matrix.T if whitening is None else whitening.inverse @ matrix.T
+        exponent = int(np.frexp(np.abs(mixing).max())[1])
+        mixing = np.ldexp(mixing, -exponent)  # so that its squares neither vanish nor overflow
         order = found.point.order(mixing)
         signed = fix_signs(mixing.T[order].copy())
         flipped = np.where(np.einsum("ij,ij->i", signed, mixing.T[order]) < 0, -1.0, 1.0)
         matrix = flipped[:, None] * matrix[order]
-        factor = None if whitening is None else whitening.factor
-        components = matrix if factor is None else matrix @ factor
-        scale = np.sqrt(panels.weight) if self.whiten == "arbitrary-variance" else 1.0
-        dtype = panels.dtype
+        scale = (math.sqrt(panels.weight * panels.unit) if self.whiten == "arbitrary-variance"
+                 else 1.0)
+        with np.errstate(over="ignore"):
+            maps = {"components": matrix, "mixing": np.ldexp(signed.T, exponent) * scale}
+            if whitening is not None:
+                maps |= {"components": matrix @ whitening.factor / scale,
+                         "whitening": whitening.factor / scale}
         certificate = self._certificate(panels, contrast, found, order)
         self._warn(found, certificate)
         return UnmixingModel(
             mean=np.zeros(panels.source.shape[1]) if whitening is None else whitening.mean,
-            components=(components / scale).astype(dtype),
-            mixing=(signed.T * scale).astype(dtype),
-            whitening=None if factor is None else (factor / scale).astype(dtype),
+            **{name: narrowed(values, panels.dtype, f"{name}_")
+               for name, values in maps.items()},
             count=panels.rows, steps=max(1, found.steps),
             feature_names=self._feature_labels,
             certificate=certificate, report=self._report(panels, whitening, found, start))

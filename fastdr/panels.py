@@ -27,7 +27,7 @@ class Panels:
 
     ``factor`` (k, d) and ``mean`` (d,), or None for the rows as they are; ``weights`` (n,) or
     None, ``weight`` their sum, ``rows`` their number. ``dtype`` is that of the arithmetic.
-    ``kept`` are all runs, if they fit in memory.
+    ``kept`` are all runs, if they fit in memory. Weights are in units of ``unit``.
     """
 
     source: Source
@@ -38,6 +38,14 @@ class Panels:
     weight: float
     dtype: np.dtype[Any]
     kept: tuple[Run, ...] | None = None
+    unit: float = 1.0
+
+    def in_units(self) -> Panels:
+        """Return the same with weights in units of a power of two, so that float32 holds them."""
+        if self.weights is None:
+            return self
+        unit = 2.0 ** int(np.frexp(self.weights.max())[1])
+        return replace(self, weights=self.weights / unit, weight=self.weight / unit, unit=unit)
 
     @property
     def features(self) -> int:

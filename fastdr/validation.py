@@ -37,12 +37,12 @@ def working_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 def narrowed(values: FloatArray, dtype: DTypeLike, name: str) -> AnyArray:
     """Return `values` of float64 in the `dtype` of the results; refuse those it does not hold."""
-    with np.errstate(over="ignore"):
-        found: AnyArray = values.astype(dtype, copy=False)
-    if not np.isfinite(found).all():
-        raise ValueError(f"{name} are as large as {np.abs(values).max():.1e}, which {found.dtype} "
-                         "does not hold; multiply X by a power of ten, or pass it as float64.")
-    return found
+    largest = float(np.abs(values).max(initial=0.0))
+    limits = np.finfo(dtype)
+    if not (float(limits.tiny) <= largest <= float(limits.max) or largest == 0):
+        raise ValueError(f"the largest of {name} is {largest:.1e}, which {limits.dtype} does not "
+                         "hold; multiply X by a power of ten, or pass it as float64.")
+    return values.astype(dtype, copy=False)
 
 
 def as_matrix(X: Any, name: str = "X", *, min_rows: int = 1, owner: str | None = None) -> AnyArray:

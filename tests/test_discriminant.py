@@ -249,7 +249,7 @@ def test_what_float32_does_not_hold_is_refused_or_wider(rng):
     other = LDA().fit(small, y)
     np.testing.assert_array_equal(other.predict(small), lda.predict(X))
     assert np.isfinite(other.coef_).all()
-    with pytest.raises(ValueError, match="directions are as large as .* float32 does not hold"):
+    with pytest.raises(ValueError, match="the largest of directions is .* float32 does not hold"):
         LDA().fit(np.ldexp(X, -130), y)
 
 

@@ -305,13 +305,44 @@ def test_float32_rows_give_float32_sources():
     assert gradient_of(ica, X) <= ica.tol + rounding(np.float32, 4, 1.0)
 
 
-@given(scale=st.sampled_from([1e-150, 1e-30, 1.0, 1e30, 1e150]), seed=st.integers(0, 20))
+@given(scale=st.sampled_from([1e-300, 1e-200, 1e-30, 1.0, 1e30, 1e150, 1e200]),
+       seed=st.integers(0, 20))
 def test_units_of_the_rows_do_not_matter(scale, seed):
     X, _, _ = mixed(3000, ["laplace", "uniform"], seed)
     plain = fastdr.FastICA(fun="cube").fit(X)
     scaled = fastdr.FastICA(fun="cube").fit(X * scale)
     np.testing.assert_allclose(scaled.components_ * scale, plain.components_, atol=1e-4)
     np.testing.assert_allclose(scaled.transform(X * scale), plain.transform(X), atol=1e-4)
+    back = scaled.inverse_transform(scaled.transform(X * scale))
+    assert np.abs(back - X * scale).max() <= rounding(float, 4, np.abs(X).max() * scale)
+
+
+@pytest.mark.parametrize("rows", [2000, 20_000])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("whiten", ["unit-variance", "arbitrary-variance", False])
+def test_units_of_the_weights_do_not_matter(rows, dtype, whiten, rng):
+    X = mixed(rows, ["laplace", "uniform"])[2].astype(dtype)
+    weight = rng.uniform(0.5, 2, rows)
+    plain = fastdr.FastICA(whiten=whiten).fit(X, sample_weight=weight)
+    for exponent in (140, 180):  # beyond float32
+        scaled = fastdr.FastICA(whiten=whiten).fit(X, sample_weight=np.ldexp(weight, exponent))
+        found, expected = scaled.transform(X), plain.transform(X)
+        if whiten == "arbitrary-variance":
+            found = np.ldexp(found, exponent // 2)
+        error = 0.0 if dtype == "f8" else rounding(dtype, 4, np.abs(expected).max())
+        assert np.abs(found - expected).max() <= error
+
+
+def test_what_float32_does_not_hold_is_refused():
+    X = mixed(500, ["laplace", "uniform"])[2].astype("f4")
+    ica = fastdr.FastICA().fit(np.ldexp(X, -120))
+    model = ica.model_
+    with pytest.raises(ValueError, match="largest of components_ is .* float32 does not hold"):
+        ica.fit(np.ldexp(X, -130))
+    ica.set_params(whiten="arbitrary-variance")
+    with pytest.raises(ValueError, match="largest of components_ is .* float32 does not hold"):
+        ica.fit(X, sample_weight=np.full(500, 1e90))
+    assert ica.model_ is model
 
 
 @pytest.mark.parametrize(("parameters", "message"), [
@@ -335,6 +366,20 @@ def test_parameters_out_of_range_are_refused_and_the_fit_stays(parameters, messa
     with pytest.raises(ValueError, match=message), np.errstate(invalid="ignore"):
         ica.set_params(**parameters).fit(X)
     assert ica.components_ is before
+
+
+def test_complex_scores_are_refused():
+    with pytest.raises(TypeError, match="what fun returns has dtype complex128"):
+        fastdr.FastICA(fun=lambda x: (x**3 + 0j, 3 * (x**2).mean(-1))).fit(mixed(500, FOUR)[0])
+
+
+@pytest.mark.parametrize("algorithm", ["parallel", "deflation"])
+def test_the_size_of_a_start_does_not_matter(algorithm, rng):
+    X, start = mixed(2000, FOUR)[0], rng.standard_normal((4, 4))
+    found = [fastdr.FastICA(w_init=np.ldexp(start, exponent), algorithm=algorithm).fit(X)
+             for exponent in (0, -1000, 1000)]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.components_, found[0].components_)
 
 
 def test_a_start_that_is_given_is_used():
