@@ -17,7 +17,11 @@ class DiscriminantEstimator(ClassifierMixin, LinearEstimator):  # type: ignore[m
     model_: DiscriminantModel
 
     def decision_function(self, X: ArrayLike) -> AnyArray:
-        """Return log odds of the second of two classes, (n,), or linear discriminants (n, C)."""
+        """Return log odds of the second of two classes, (n,), or linear discriminants (n, C).
+
+        The latter are as large as squared distances from ``xbar_``, and rounded accordingly:
+        where classes are so far apart that this matters, ``predict`` compares distances instead.
+        """
         with self._rows(X) as rows:
             return self.model_.decisions(rows)
 

@@ -110,6 +110,7 @@ class FastICA(LinearEstimator):
     feature_names_in_ : (d,) array of str, for frames only.
     certificate_ : dict that prints as a table: the gradient at the answer and whether it is
         within `tol`, the defect of orthogonality, sources too close to normal to tell apart.
+        Of float32 rows, the gradient that float32 arithmetic sees; see the guide.
     report_ : dict that prints as a table: what the fit did.
     model_ : UnmixingModel, the frozen fitted state.
 
