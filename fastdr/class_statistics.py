@@ -165,7 +165,7 @@ class ClassMoments:
         added[there] = other.weights
         counts[there] += other.counts
         both = weights + added
-        shared = np.sqrt(weights * added / both)[:, None] * step
+        shared = np.sqrt(weights / both * added)[:, None] * step
         within = self.within + other.within
         within += shared.T @ shared
         _mark(within, step.any(axis=0))

@@ -21,11 +21,13 @@ from fastdr.sources import ArraySource, Source, gathered
 from fastdr.sparse import SparseSource
 from fastdr.sparse_within import of_sparse, sparse_ledoit_wolf
 from fastdr.validation import (
+    MOST_WEIGHT,
     AccuracyWarning,
     AnyArray,
     FloatArray,
     as_labels,
     as_numbers,
+    check_masks,
     check_values,
     finite,
     narrowed,
@@ -45,6 +47,7 @@ from fastdr.within import (
 )
 
 SOLVERS = ("auto", "svd", "lsqr", "eigen")
+LEAST_WEIGHT = 1 / MOST_WEIGHT
 
 
 class LinearDiscriminantAnalysis(DiscriminantEstimator):
@@ -175,7 +178,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         Parameters
         ----------
         X, y, sample_weight : as in `fit`
-        classes : (C,) labels, optional
+        classes : (C,) labels or another iterable of them, optional
             All labels that may come; others are refused then.
 
         Returns
@@ -210,9 +213,12 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
             self.__dict__.pop("model_", None)
         source = self._source(X) if known is None else self._further_source(X)
         labels = self._labels(y, source.shape[0])
-        if classes is not None and not np.isin(labels, classes).all():
-            unknown = labels[~np.isin(labels, classes)][0]
-            raise ValueError(f"y has label {unknown!r}, which is not in classes.")
+        if classes is not None:
+            if not np.iterable(classes):
+                raise TypeError(f"classes={classes!r} is not allowed; it must be labels.")
+            unknown = ~np.isin(labels, np.ravel(list(classes)))
+            if unknown.any():
+                raise ValueError(f"y has label {labels[unknown][0]!r}, which is not in classes.")
         with self._named(source):
             moments = ClassMoments.of_source(source, labels, sample_weight, precision="double")
         self.moments_ = moments if known is None else known + moments
@@ -222,6 +228,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         sample = ClassSample(total.classes, total.counts, total.weights, total.means, total.rests)
         priors = self._priors(sample)
         weight = float(total.weights.sum())
+        check_squares(np.diagonal(total.within))
         matrix = total.within / weight
         self.model_ = self._model(sample, priors, Within.of_matrix(
             matrix, int(total.counts.sum())), source.dtype)
@@ -260,7 +267,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
                 raise ValueError("shrinkage='auto' reads the rows a class at a time and needs an "
                                  "array or a sparse matrix; give a number instead.")
             factors = shares / sizes
-        factors = np.maximum(factors, 1e-30 / total)  # a class of no effect still has a mean
+        factors = np.maximum(factors, 1e-100 / sizes)  # a class of no effect still has a mean
         row_weights = factors[codes] if weights is None else factors[codes] * weights
         sparse = isinstance(source, SparseSource)
         gather: Any = of_sparse if sparse else of_wide if wide else of_tall
@@ -357,6 +364,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y "
                              "is None.")
+        check_masks(y, "y")
         labels = column_or_1d(y, warn=True)
         if rows is not None and len(labels) != rows:
             check_consistent_length(np.empty((rows, 0)), labels)
@@ -366,9 +374,12 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         return labels
 
     def _priors(self, sample: ClassSample) -> FloatArray:
-        classes = len(sample.classes)
+        classes, total = len(sample.classes), float(sample.weights.sum())
+        if total < LEAST_WEIGHT:
+            raise ValueError(f"sample_weight has sum {total:g}; at least {LEAST_WEIGHT:g} is "
+                             "needed. Multiply the weights by a power of ten.")
         if self.priors is None:
-            share: FloatArray = sample.weights / sample.weights.sum()
+            share: FloatArray = sample.weights / total
             return share
         priors: FloatArray = as_numbers(self.priors, "priors").astype(np.float64)
         if priors.shape != (classes,):
@@ -376,11 +387,13 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
                              "each class.")
         if (priors < 0).any():
             raise ValueError(f"priors must be non-negative; got {priors.min():g}.")
-        if not 0 < priors.sum() < np.inf:
-            raise ValueError(f"priors must have a positive sum; it is {priors.sum():g}.")
-        if abs(priors.sum() - 1) > 1e-5:
+        with np.errstate(over="ignore"):
+            total = float(priors.sum())
+        if not 0 < total < np.inf:
+            raise ValueError(f"priors must have a positive sum, and a finite one; it is {total:g}.")
+        if abs(total - 1) > 1e-5:
             warnings.warn("The priors do not sum to 1. Renormalizing", UserWarning, 6)
-        priors /= priors.sum()
+        priors /= total
         return priors
 
     def transform(self, X: ArrayLike) -> AnyArray:

@@ -294,14 +294,22 @@ def as_labels(y: Any, rows: int | None) -> AnyArray:
         raise ValueError(f"y has {len(labels)} labels, but X has {rows} rows.")
     if labels.dtype.kind not in "biufUSOT":
         raise TypeError(f"y has dtype {labels.dtype}; labels may be numbers, bool or strings.")
-    missing = ~np.isfinite(labels) if labels.dtype.kind == "f" else labels != labels
+    missing = ~np.isfinite(labels) if labels.dtype.kind == "f" else _missing(labels)
     if np.any(missing):
         row = int(np.argmax(missing))
-        kind = "NaN" if labels[row] != labels[row] else "infinity"
+        kind = "infinity" if labels.dtype.kind == "f" and np.isinf(labels[row]) else "NaN"
         raise ValueError(f"y contains {kind} at row {row}; every row needs a label.")
     if labels.dtype == object and len({isinstance(label, str) for label in labels}) > 1:
         raise TypeError("y mixes strings and other labels; use labels of one kind.")
     return labels
+
+
+def _missing(labels: AnyArray) -> AnyArray:
+    """Tell what labels are not equal to themselves, as NaN, or cannot say so, as NA of pandas."""
+    try:
+        return np.asarray(labels != labels)
+    except TypeError:
+        return np.array([not isinstance(label, str | Real) or label != label for label in labels])
 
 
 def as_factors(components: ArrayLike, features: int | None = None) -> FloatArray:

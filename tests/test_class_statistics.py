@@ -111,6 +111,17 @@ def test_merged_parts_are_the_whole(cuts, seed, weighted, offset):
     np.testing.assert_array_equal(total.counts, np.unique(y, return_counts=True)[1])
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-140, 1e140])
+def test_weights_of_any_size_merge(rng, scale):
+    X, y = rng.standard_normal((40, 3)), np.arange(40) % 2
+    weight = scale * rng.uniform(0.5, 2, 40)
+    whole = ClassMoments.of(X, y, weight)
+    both = (ClassMoments.of(X[:20] + 5, y[:20], weight[:20])
+            + ClassMoments.of(X[20:] + 5, y[20:], weight[20:]))
+    np.testing.assert_allclose(both.within / scale, whole.within / scale, rtol=0,
+                               atol=rounding(float, 40, 40 * 25))
+
+
 def test_streams_and_arrays_agree(rng):
     X, y = rng.standard_normal((500, 6)) + 1e6, rng.integers(-2, 3, 500)
     weight = rng.integers(0, 3, 500)

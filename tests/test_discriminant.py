@@ -584,6 +584,7 @@ def test_inverse_transform_has_the_scores(wine):
     ({"priors": [0.5, 0.5]}, r"priors has shape \(2,\); expected \(3,\)"),
     ({"priors": [0.5, -0.5, 1]}, "priors must be non-negative; got -0.5"),
     ({"priors": [0, 0, 0]}, "priors must have a positive sum"),
+    ({"priors": [1e308] * 3}, "and a finite one; it is inf"),
     ({"tol": 99.0}, "No direction varies within classes by more than tol=99"),
     ({"shrinkage": 0.1, "covariance_estimator": OAS()}, "Only one of the two can be set"),
     ({"covariance_estimator": fastdr.PCA()}, "PCA does not have a covariance_ attribute")], ids=str)
@@ -607,6 +608,46 @@ def test_priors_are_normalised_and_may_be_zero(iris):
         assert set(never.predict(iris)) == {1, 2}
         np.testing.assert_allclose(never.means_[0], iris[y == 0].mean(0))
         assert never.predict_proba(iris)[:, 0].max() == 0
+
+
+@pytest.mark.parametrize("parameters", [
+    {"shrinkage": "auto"}, {"solver": "eigen", "priors": [0, 0.5, 0.5]}], ids=str)
+@pytest.mark.parametrize("scale", [1e-300, 1e-100, 1e100])
+def test_a_class_of_hardly_any_weight_still_has_a_mean(iris, parameters, scale):
+    y = load_iris().target
+    lda = LDA(**parameters).fit(iris, y, sample_weight=np.where(y == 0, scale, 1.0))
+    np.testing.assert_allclose(lda.means_, [iris[y == c].mean(0) for c in range(3)],
+                               rtol=rounding(float, 50, 1.0))
+
+
+@pytest.mark.parametrize("solver", ["auto", "eigen"])
+def test_weights_whose_sum_vanishes_are_refused(iris, solver):
+    y, weight = load_iris().target, np.full(150, 1e-200)
+    lda = LDA(solver)
+    for fit in (lda.fit, lda.partial_fit):
+        with pytest.raises(ValueError, match="sample_weight has sum 1.5e-198; at least 1e-150"):
+            fit(iris, y, sample_weight=weight)
+        assert not hasattr(lda, "moments_")
+
+
+def test_labels_that_are_masked_or_missing_are_refused(iris):
+    pandas = pytest.importorskip("pandas")
+    y = load_iris().target
+    words = pandas.Series(load_iris().target_names[y], dtype="string")
+    for labels, message in ((np.ma.array(y, mask=y == 1), "y has masked values"),
+                            (words.where(y != 1), "y contains NaN at row 50")):
+        with pytest.raises(ValueError, match=message):
+            LDA().fit(iris, labels)
+
+
+@pytest.mark.parametrize("kind", [list, set, tuple, iter, np.array])
+def test_classes_to_come_may_be_any_iterable(iris, kind):
+    y = load_iris().target
+    assert LDA().partial_fit(iris, y, kind([0, 1, 2, 3])).classes_.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"y has label .*2.*, which is not in classes"):
+        LDA().partial_fit(iris, y, kind([0, 1]))
+    with pytest.raises(TypeError, match="classes=2 is not allowed"):
+        LDA().partial_fit(iris, y, 2)
 
 
 def test_sparse_rows_are_refused_by_name(iris):
