@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 
@@ -47,31 +46,32 @@ def whiten(rows: CentredRows, components: int, solver: str) -> Whitening:
 
     `solver` "svd" factors the rows, any other name takes the eigen-decomposition of the scatter
     with its test of accuracy. An axis counts if its deviation exceeds 1e-10 of the largest and
-    what rounding of the rows themselves leaves in it; UserWarning if others were asked for.
-    Raises ValueError if none is left, or if scales leave the float64 range.
+    what rounding of the rows themselves leaves in it, which is that of the columns it is made
+    of; UserWarning if others were asked for. Raises ValueError if none is left, or if scales
+    leave the float64 range.
     """
     found = (qr_svd if solver == "svd" else lapack)(rows, components)
+    found = found.first(min(components, found.rank))
     deviations = np.sqrt(found.values / rows.weight)
-    largest = float(deviations.max(initial=0.0))
     dtype = rows.source.dtype
-    eps = np.finfo(dtype if dtype.kind == "f" else np.float64).eps
-    rounding = 4 * float(eps) * math.sqrt(rows.mean @ rows.mean + rows.total / rows.weight)
-    rank = int(np.count_nonzero(deviations > max(LEAST_DEVIATION * largest, rounding)))
-    rank = min(rank, found.rank)
+    eps = float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
+    sizes = np.hypot(rows.mean, np.sqrt(rows.squares / rows.weight))
+    noise = 4 * eps * np.sqrt(found.vectors**2 @ sizes**2)
+    kept = deviations > np.maximum(LEAST_DEVIATION * deviations.max(initial=0.0), noise)
+    rank = int(np.count_nonzero(kept))
     if rank == 0:
         raise ValueError("all rows are equal to rounding: there is nothing to unmix.")
     if rank < components:
         warnings.warn(
-            f"There are some small singular values: the rows have rank {rank} at most, so "
-            f"{rank} components are found, not {components}. Duplicated or averaged channels "
+            f"There are some small singular values: the rows have rank {rank} in their first "
+            f"{components} axes, so {rank} components are found. Duplicated or averaged channels "
             "are the usual reason; n_components sets the number without this warning.",
             UserWarning, stacklevel=6)
-    kept = found.first(rank)
     whitening = Whitening(
         mean=times_power(rows.mean, -rows.exponent),
-        axes=fix_signs(kept.vectors.copy()),
-        deviations=times_power(deviations[:rank], -rows.exponent),
-        variance_share=float(kept.values.sum() / found.total),
+        axes=fix_signs(found.vectors[kept]),
+        deviations=times_power(deviations[kept], -rows.exponent),
+        variance_share=float(found.values[kept].sum() / found.total),
         method=found.method, passes=1 + found.passes)
     with np.errstate(over="ignore"):
         if not (np.isfinite(whitening.factor).all() and np.isfinite(whitening.inverse).all()):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from reference import amari
 from sklearn.exceptions import ConvergenceWarning
 
 import fastdr
@@ -50,6 +51,23 @@ def test_c105_an_average_reference_takes_one_rank(k, solver, dtype, rng):
     assert ica.components_.shape == (9, 10)
     tolerance = 1e-10 if dtype == "f8" else 1e-4
     np.testing.assert_allclose(ica.inverse_transform(ica.transform(X)), X, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("solver", ["eigh", "svd"])
+@pytest.mark.parametrize(("dtype", "offset", "size"), [
+    ("f4", 1e5, 1e-2), ("f4", 1e5, 1e-4), ("f8", 1e12, 1e-4), ("f8", -1e13, 1e-4)])
+def test_c105_a_channel_far_from_zero_hides_no_others(solver, dtype, offset, size, rng):
+    """Rounding of an axis is that of the columns it is made of."""
+    S = rng.laplace(size=(3000, 3))
+    X = np.column_stack([S @ [100, 30, 0] + offset, size * S[:, 1:]]).astype(dtype)
+    ica = fastdr.FastICA(whiten_solver=solver).fit(X)
+    assert ica.components_.shape == (3, 3)
+    mixing = np.array([[100, 30, 0], [0, size, 0], [0, 0, size]])
+    assert amari(ica.components_ @ mixing) < 0.1
+    X[:, 0] = rng.choice(np.spacing(X[0, 0]) * np.arange(2), 3000) + X[0, 0]  # nothing but rounding
+    with pytest.warns(UserWarning, match="rank 2 in their first 3 axes"):
+        ica = fastdr.FastICA(whiten_solver=solver).fit(X)
+    assert ica.components_.shape == (2, 3)
 
 
 def test_c105_equal_rows_are_refused():
