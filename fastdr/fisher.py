@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_solve, eigh, qr, solve_triangular, svd
+from scipy.linalg import cho_solve, eigh, solve_triangular, svd
 from scipy.linalg.lapack import dtrcon
 
 from fastdr.centring import CentredRows, piece
@@ -35,7 +35,8 @@ class Directions:
 
     ``values`` (k,) λ, descending: variance between classes over variance within; ``vectors``
     (k, d) rows w with wᵀ S_W w = 1, mutually orthogonal in S_W; ``rank`` of S_W; ``error``
-    relative rounding error of whitened means; ``method``; ``passes`` over the rows.
+    relative rounding error of whitened means, or the residual of an iteration; ``method``;
+    ``passes`` over the rows.
     """
 
     values: FloatArray
@@ -50,7 +51,8 @@ class Directions:
 class _Axes:
     """Principal axes V (r, d) of rows with scaled columns, known by what they do.
 
-    ``values`` (r,) variances along them; ``inner(M)`` is M Vᵀ, ``outer(W)`` is W V.
+    ``values`` (r,) variances along them; ``inner(M)`` is M Vᵀ, ``outer(W)`` is W V; ``error``
+    relative, of rows whitened by them.
     """
 
     values: FloatArray
@@ -58,6 +60,7 @@ class _Axes:
     outer: Callable[[FloatArray], FloatArray]
     method: str
     passes: int
+    error: float
 
 
 def directions(within: Within, between: FloatArray, tol: float) -> Directions:
@@ -99,10 +102,10 @@ def _by_cholesky(within: Within, between: FloatArray, tol: float) -> Directions 
     if least <= tol:
         return None
     means = solve_triangular(factor, between[:, varying].T, trans="T", check_finite=False).T
-    error = slack(varying.size) / inverse_condition
-    values, turned = _separated(means, error)
+    values, turned = _separated(means, slack(varying.size) / inverse_condition)
     vectors = np.zeros((len(values), within.squares.size))
     vectors[:, varying] = solve_triangular(factor, turned.T, check_finite=False).T
+    error = _formed_error(varying.size + len(within.weights), inverse_condition**-2)
     return Directions(values, vectors, varying.size, error, "cholesky", 0)
 
 
@@ -123,32 +126,32 @@ def _separated(means: FloatArray, error: float) -> tuple[FloatArray, FloatArray]
 def _by_axes(scale: FloatArray, between: FloatArray, axes: _Axes) -> Directions:
     """Whiten by principal axes; what lies outside their span is left out."""
     deviations = np.sqrt(axes.values)
-    error = _error(axes.values, scale.size)
-    values, turned = _separated(axes.inner(between / scale) / deviations, error)
+    values, turned = _separated(axes.inner(between / scale) / deviations,
+                                _error(axes.values, scale.size))
     vectors = axes.outer(turned / deviations) / scale
-    return Directions(values, vectors, len(axes.values), error, axes.method,
-                      axes.passes)
+    return Directions(values, vectors, len(axes.values), axes.error, axes.method, axes.passes)
 
 
 def _by_axes_and_ridge(within: Within, between: FloatArray) -> Directions:
     """Whiten in columns scaled so that the ridge is I.
 
-    Variances are then λ + 1 inside the span of the rows and 1 outside, where only means matter.
+    By I - Vᵀ diag(1 - (1 + λ)^-1/2) V, the inverse root of Vᵀ diag(λ) V + I: axes that are mere
+    rounding have no weight in it, and none is divided by.
     """
     assert within.ridge is not None
     scale = np.sqrt(within.ridge)
     plain = replace(within, ridge=None, squares=within.ridge)
     axes = _gram_axes(plain, _gram(plain, scale), scale, 0.0, least=1.0)
-    axes = axes or _spectrum_axes(plain, 0.0)
-    means = between / scale
-    inside = axes.inner(means)
-    outside, upper = qr((means - axes.outer(inside)).T, mode="economic", check_finite=False)
-    deviations = np.sqrt(axes.values + 1)
-    error = _error(axes.values + 1, scale.size)
-    values, turned = _separated(np.hstack([inside / deviations, upper.T]), error)
-    rank = len(axes.values)
-    vectors = axes.outer(turned[:, :rank] / deviations) + turned[:, rank:] @ outside.T
-    return Directions(values, vectors / scale, scale.size, error,
+    axes = axes or _spectrum_axes(plain, 0.0, least=1.0)
+    roots = np.sqrt(axes.values + 1)
+    share = axes.values / (roots * (roots + 1))
+
+    def whitened(rows: FloatArray) -> FloatArray:
+        return rows - axes.outer(axes.inner(rows) * share)
+
+    values, turned = _separated(whitened(between / scale), _error(
+        np.append(axes.values + 1, 1.0), scale.size))
+    return Directions(values, whitened(turned) / scale, scale.size, axes.error,
                       axes.method + " + ridge", axes.passes + 1)
 
 
@@ -209,7 +212,17 @@ def _conjugate_gradients(times: Callable[[FloatArray], FloatArray], right: Float
     return solved, steps, residual
 
 
+def _formed_error(terms: int, condition: float) -> float:
+    """Return the relative error of what is whitened by a matrix of squares, of this `condition`.
+
+    `terms` are those of its entries and of its factor; of rounding that is random their root
+    counts (Higham & Mary 2019).
+    """
+    return slack(terms) * condition
+
+
 def _error(values: FloatArray, features: int) -> float:
+    """Return the relative error of what is whitened by the factors of rows."""
     condition = math.sqrt(values[0] / values[-1]) if values.size else 1.0
     return slack(features) * condition
 
@@ -220,8 +233,11 @@ def _kept(values: FloatArray, tol: float, order: int) -> int:
     return int(np.count_nonzero(np.sqrt(values) > floor))
 
 
-def _spectrum_axes(within: Within, tol: float) -> _Axes:
-    """Axes of the class-centred rows by `solvers.lapack`; a ridge stands as d more rows."""
+def _spectrum_axes(within: Within, tol: float, least: float = 0.0) -> _Axes:
+    """Axes of the class-centred rows by `solvers.lapack`; a ridge stands as d more rows.
+
+    Of a ridge that is not among them, `least` is to be added to their variances.
+    """
     features, scale = within.squares.size, within.scale
     weights, blocks = within.weights, within.blocks
     if within.ridge is not None:
@@ -247,10 +263,21 @@ def _spectrum_axes(within: Within, tol: float) -> _Axes:
         matrix /= scale[:, None]
     centred = CentredRows(source, weights, np.zeros(features), within.squares / scale**2, matrix,
                           scale, len(weights), 1.0, 1.0, matrix is None, False)
-    found = lapack(centred, centred.bound,
-                   lambda values: _kept(values, tol, max(features, len(weights))))
-    return _Axes(found.values, lambda M: M @ found.vectors.T, lambda W: W @ found.vectors,
-                 found.method, found.passes)
+    order = max(features, len(weights))
+
+    def wanted(values: FloatArray) -> int:
+        """Count those that rounding may have taken below `tol`, too: the rows will tell."""
+        doubt = slack(min(features, len(weights))) * values.max(initial=0.0)
+        return len(values) if tol**2 < doubt else _kept(values, tol, order)
+
+    found = lapack(centred, centred.bound, wanted)
+    found = found.first(_kept(found.values, tol, order))
+    values = found.values
+    error = _error(np.append(values + least, least) if least else values, features)
+    if values.size and found.method.startswith(("eig", "jacobi")):
+        error = _formed_error(features + len(weights), values[0] / (least or values[-1]))
+    return _Axes(values, lambda M: M @ found.vectors.T, lambda W: W @ found.vectors,
+                 found.method, found.passes, error)
 
 
 def _gram(within: Within, scale: FloatArray) -> FloatArray:
@@ -289,11 +316,12 @@ def _by_gram(within: Within, gram: FloatArray, between: FloatArray, tol: float
     scale, varying = within.scale, within.squares > 0
     means = within.columns.inner(np.where(varying, between / scale**2, 0.0)) * root
     means -= (means @ indicators) @ indicators.T
-    error = slack(len(root)) / inverse_condition**2
-    values, turned = _separated(cho_solve((factor, False), means.T).T, error)
+    values, turned = _separated(cho_solve((factor, False), means.T).T,
+                                slack(len(root)) / inverse_condition**2)
     turned -= (turned @ indicators) @ indicators.T
     left = cho_solve((factor, False), turned.T).T * root
     vectors = np.where(varying, within.columns.product(left) / scale**2, 0.0)
+    error = _formed_error(len(root) + scale.size, inverse_condition**-2)
     return Directions(values, vectors, len(root) - len(between), error, "cholesky(gram)", 3)
 
 
@@ -311,7 +339,7 @@ def _gram_axes(within: Within, gram: FloatArray, scale: FloatArray, tol: float,
     noise = slack(len(root)) * values[0]
     count = int(np.count_nonzero(values > (noise if least else tol**2)))
     floor = least if least else values[count - 1] if count else math.inf
-    doubtful = bool(noise > RTOL * floor)
+    doubtful = bool(noise > RTOL * floor or (not least and tol**2 < noise))
     if doubtful and within.blocks is not None:
         return None
     if doubtful:  # rows that are never made dense cannot be factored
@@ -321,4 +349,5 @@ def _gram_axes(within: Within, gram: FloatArray, scale: FloatArray, tol: float,
     factor = np.where(varying, 1 / scale, 0.0)
     return _Axes(values, lambda M: columns.inner(M * factor) @ left.T,
                  lambda W: columns.product(W @ left) * factor,
-                 "eig(gram)" + ", small variances uncertain" * doubtful, 3)
+                 "eig(gram)" + ", small variances uncertain" * doubtful, 3,
+                 _formed_error(len(root) + scale.size, values[0] / floor if count else 1.0))

@@ -253,6 +253,49 @@ def test_what_float32_does_not_hold_is_refused_or_wider(rng):
         LDA().fit(np.ldexp(X, -130), y)
 
 
+def exact_covariances(X, y, shrinkage):
+    """Class means apart, times roots of priors, and S_W, in the digits of mpmath."""
+    rows = [mpmath.matrix(row.tolist()) for row in X]
+    members = [[row for row, code in zip(rows, y, strict=True) if code == c] for c in np.unique(y)]
+    means = [mpmath.matrix([mpmath.fsum(column) / len(part) for column in zip(*part, strict=True)])
+             for part in members]
+    away = [row - mean for part, mean in zip(members, means, strict=True) for row in part]
+    within = sum((z * z.T for z in away), mpmath.zeros(X.shape[1])) / len(X)
+    trace = mpmath.fsum(within[i, i] for i in range(len(within)))
+    within = (1 - mpmath.mpf(shrinkage)) * within + (
+        mpmath.mpf(shrinkage) * trace / len(within)) * mpmath.eye(len(within))
+    sizes = [len(part) for part in members]
+    mean = sum((size * each for size, each in zip(sizes, means, strict=True)),
+               0 * means[0]) / len(X)
+    return [mpmath.sqrt(mpmath.mpf(size) / len(X)) * (each - mean)
+            for size, each in zip(sizes, means, strict=True)], within
+
+
+@pytest.mark.parametrize("shape", [(40, 4), (8, 10)])
+@pytest.mark.parametrize("shrinkage", [0.0, 1e-10, 1e-6, 1e-3, 0.5])
+@pytest.mark.parametrize("thin", [1.0, 1e-3, 1e-6, 1e-9])
+@mpmath.workdps(60)
+def test_the_relative_error_is_true(rng, shape, shrinkage, thin):
+    """Whatever the condition and the way, also of axes that a covariance takes for rounding."""
+    rows, features = shape
+    y = np.arange(rows) % 3
+    X = rng.standard_normal((rows, min(shape))) @ np.diag(np.geomspace(1, thin, min(shape)))
+    X = X @ rng.standard_normal((min(shape), features)) * np.geomspace(1e-3, 1e3, features)
+    X += 10 * X.std(axis=0) * rng.standard_normal((3, features))[y]
+    lda = LDA(tol=0.0, shrinkage=shrinkage).fit(X, y)
+    error = lda.report_["relative_error"]
+    means, within = exact_covariances(X, y, shrinkage)
+    W = mpmath.matrix(lda.model_.directions.tolist())
+    assert mpmath.norm(W * within * W.T - mpmath.eye(W.rows), mpmath.inf) <= 4 * error
+    if features < rows or shrinkage:
+        M = mpmath.matrix([list(mean) for mean in means])
+        values = mpmath.eigsy(M * within**-1 * M.T, eigvals_only=True)
+        exact = np.sqrt(np.array(sorted(map(float, values))[::-1][:2]))
+        assert lda.report_["rank"] == features
+        assert len(lda.separations_) == 2
+        assert np.abs(np.sqrt(lda.separations_) - exact).max() <= error * max(1.0, exact[0])
+
+
 @mpmath.workdps(40)
 def log_posteriors(X, y, rows):
     """Logarithms of the posteriors of `rows`, from moments in long double."""

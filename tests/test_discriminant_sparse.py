@@ -31,7 +31,7 @@ def span_apart(found, dense):
 
 def assert_same(found, dense, D, size, features):
     """Same separations, span and predictions, to rounding times the condition of the scatter."""
-    condition = max(1.0, dense.report_["relative_error"] / np.finfo(float).eps)
+    condition = max(1.0, dense.report_["relative_error"] / np.finfo(float).eps)**0.5  # of the rows
     limit = rounding(float, np.sqrt(features) * condition, size)
     np.testing.assert_allclose(found.separations_, dense.separations_, rtol=0,
                                atol=limit * dense.separations_[0])
