@@ -227,23 +227,35 @@ class DiscriminantModel(LinearlyMapped):
         """Log posteriors up to a number for each row, safe for classes of any distance.
 
         The linear form is a difference of numbers as large as the squared distance of the
-        classes from their mean; where that costs digits, squared distances are added up.
+        classes from their mean; where that costs digits, it is taken about the nearest class.
         """
         size = float(np.einsum("ij,ij->i", self._centres, self._centres).max(initial=0.0))
         if size < float(np.finfo(working_dtype(X.dtype)).eps) ** -0.5:
             return self.decisions(X)
-        with np.errstate(divide="ignore"):
-            logs = np.log(self.priors)
         scores = np.empty((len(X), len(self.classes)))
         step = max(1, block_rows(self._centres.size))
         for start in range(0, len(X), step):
             part = slice(start, start + step)
             rows = (X.part(start, min(start + step, len(X))) if isinstance(X, SparseSource)
                     else X[part].astype(np.float64))
-            Z = project(rows, self.directions, self.mean)
-            apart = Z[:, None] - self._centres
-            scores[part] = logs - 0.5 * np.einsum("ijk,ijk->ij", apart, apart)
+            scores[part] = self._about_nearest(project(rows, self.directions, self.mean))
         return scores
+
+    def _about_nearest(self, Z: AnyArray) -> FloatArray:
+        """Log posteriors of rows with the scores `Z`, less those without priors of the nearest."""
+        with np.errstate(divide="ignore", over="ignore"):
+            apart = Z[:, None] - self._centres
+            nearest = np.einsum("ijk,ijk->ij", apart, apart).argmin(axis=1)
+            found = np.tile(np.log(self.priors), (len(Z), 1))
+        for code in np.unique(nearest):
+            chosen, away = nearest == code, self._centres - self._centres[code]
+            with np.errstate(over="ignore", invalid="ignore"):
+                linear = (Z[chosen] - self._centres[code]) @ away.T
+            if not np.isfinite(linear).all():
+                raise ValueError("X has rows so far from the classes that their products leave "
+                                 "the range of float64. Scale the rows.")
+            found[chosen] += linear - 0.5 * np.einsum("ij,ij->i", away, away)
+        return found
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to one safetensors file; `fastdr.load` reads it back."""

@@ -296,15 +296,16 @@ def test_the_relative_error_is_true(rng, shape, shrinkage, thin):
         assert np.abs(np.sqrt(lda.separations_) - exact).max() <= error * max(1.0, exact[0])
 
 
-@mpmath.workdps(40)
+@mpmath.workdps(60)
 def log_posteriors(X, y, rows):
     """Logarithms of the posteriors of `rows`, from moments in long double."""
     means, _, within = covariances(X, y)
     inverse = mpmath.matrix(within.astype(object).tolist()) ** -1
     priors = [mpmath.log(mpmath.mpf(int(count)) / len(y)) for count in np.bincount(y)]
+    centres = [mpmath.matrix(mean.astype(object)) + mpmath.matrix(X[0].tolist()) for mean in means]
     found = []
-    for row in wide(rows) - wide(X[0]):
-        away = [mpmath.matrix(each.astype(object)) for each in row - means]
+    for row in rows:
+        away = [mpmath.matrix(row.tolist()) - centre for centre in centres]
         scores = [prior - (z.T * inverse * z)[0] / 2
                   for prior, z in zip(priors, away, strict=True)]
         total = max(scores) + mpmath.log(sum(mpmath.exp(each - max(scores)) for each in scores))
@@ -324,6 +325,23 @@ def test_posteriors_owe_nothing_to_offsets_and_far_classes(rng, dtype, offset, f
     error = np.abs(LDA().fit(X, y).predict_log_proba(X[:20]) - exact)
     bound = rounding(dtype, 3, 1 + np.abs(exact)) + rounding(float, 3, far)  # of scores so large
     assert (error <= bound).all()
+
+
+@pytest.mark.parametrize(("dtype", "far"), [("f8", 3.0), ("f8", 1e6), ("f4", 3.0), ("f4", 1e5)])
+@pytest.mark.parametrize("scale", [1e8, 1e20])
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+def test_rows_far_from_all_classes_are_told_apart(rng, dtype, far, scale, kind):
+    y = np.arange(90) % 3
+    X = rng.standard_normal((90, 3)) + np.array([[0, 0, 0], [0, 0, 3], [far, 0, 0]])[y]
+    X, rows = X.astype(dtype), (scale * rng.standard_normal((20, 3))).astype(dtype)
+    exact, lda = log_posteriors(X, y, rows), LDA().fit(X, y)
+    error = np.abs(lda.predict_log_proba(kind(rows)) - exact)
+    size = np.abs(lda.model_.centres).max() * np.abs(lda.transform(rows)).max()
+    assert error.max() <= rounding(dtype, 3, size)
+    np.testing.assert_array_equal(lda.predict(kind(rows)), exact.argmax(axis=1))
+    if dtype == "f8":
+        with pytest.raises(ValueError, match="range of float64.* Scale the rows"):
+            lda.predict(kind(np.full((1, 3), 1.7e308)))
 
 
 @pytest.mark.parametrize("parameters", [
