@@ -93,6 +93,8 @@ class DiscriminantModel(LinearlyMapped):
             found[name] = array
         if classes.ndim != 1 or size < 2:
             raise ValueError(f"classes has shape {classes.shape}; expected at least two labels.")
+        if not (found["priors"] >= 0).all() or not abs(found["priors"].sum() - 1) < 1e-5:
+            raise ValueError(f"priors are {found['priors']}; expected probabilities of sum 1.")
         if self.centres is None:
             found["centres"] = (found["means"] - found["mean"]) @ found["directions"].T
         found["n_components"] = kept if self.n_components < 0 else min(self.n_components, kept)
