@@ -17,9 +17,10 @@ from fastdr.class_statistics import ClassMoments, Codes, class_columns, labelled
 from fastdr.mapped import read
 from fastdr.scatter import ScatterSum
 from fastdr.sources import Piece, Rows, Source, gathered
-from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, raise_not_finite
+from fastdr.validation import AccuracyWarning, AnyArray, FloatArray, as_numbers, raise_not_finite
 
 NOISE = 4  # deviations of a column, in eps times its mean, that count as rounding
+SYMMETRIC = 1e-8  # asymmetry of a covariance, relative to its largest entry, that is no error
 LEAST = 1e-290  # variance that float64 holds with all its digits, and with those of axes far below
 
 
@@ -200,8 +201,21 @@ def of_estimator(estimator: Any, X: AnyArray, codes: Codes, priors: FloatArray,
         each.fit(X[codes == code])
         if not hasattr(each, "covariance_"):
             raise ValueError(f"{type(each).__name__} does not have a covariance_ attribute.")
-        matrix += prior * np.asarray(each.covariance_, np.float64)
+        matrix += prior * _covariance(each, X.shape[1])
     return replace(sample, means=means, rests=rests), Within.of_matrix(matrix, len(X))
+
+
+def _covariance(estimator: Any, features: int) -> FloatArray:
+    """Return the covariance that an estimator found; refuse what cannot be one."""
+    name = f"covariance_ of {type(estimator).__name__}"
+    found = as_numbers(estimator.covariance_, name).astype(np.float64)
+    if found.shape != (features, features):
+        raise ValueError(f"{name} has shape {found.shape}; expected {(features, features)}.")
+    away = np.abs(found - found.T).max()
+    if not (away <= SYMMETRIC * np.abs(found).max() and (np.diagonal(found) >= 0).all()):
+        raise ValueError(f"{name} is no covariance: it must be finite and symmetric, with no "
+                         "negative variance.")
+    return found
 
 
 def check_squares(squares: FloatArray) -> None:

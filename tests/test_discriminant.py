@@ -660,6 +660,21 @@ def test_parameters_out_of_range_are_named(iris, parameters, words):
     assert lda.model_ is model
 
 
+@pytest.mark.parametrize(("found", "error", "words"), [
+    (np.eye(3), ValueError, r"has shape \(3, 3\); expected \(4, 4\)"),
+    (1j * np.eye(4), TypeError, "covariance_ of Fixed has dtype complex128"),
+    (np.full((4, 4), np.nan), ValueError, "is no covariance"),
+    (-np.eye(4), ValueError, "is no covariance"),
+    (np.eye(4) + np.eye(4, k=1) / 2, ValueError, "it must be finite and symmetric")])
+def test_what_an_estimator_finds_must_be_a_covariance(iris, found, error, words):
+    class Fixed:
+        def fit(self, X):
+            self.covariance_ = found
+
+    with pytest.raises(error, match=words), np.errstate(invalid="ignore"):
+        LDA(covariance_estimator=Fixed()).fit(iris, load_iris().target)
+
+
 def test_priors_are_normalised_and_may_be_zero(iris):
     y = load_iris().target
     with pytest.warns(UserWarning, match="priors do not sum to 1") as caught:
