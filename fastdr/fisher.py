@@ -141,8 +141,8 @@ def _by_axes_and_ridge(within: Within, between: FloatArray) -> Directions:
     assert within.ridge is not None
     scale = np.sqrt(within.ridge)
     plain = replace(within, ridge=None, squares=within.ridge)
-    axes = _gram_axes(plain, _gram(plain, scale), scale, 0.0, least=1.0)
-    axes = axes or _spectrum_axes(plain, 0.0, least=1.0)
+    gram = _gram_axes(plain, _gram(plain, scale), scale, 0.0, least=1.0)
+    axes = gram or _spectrum_axes(plain, 0.0, least=1.0)
     roots = np.sqrt(axes.values + 1)
     share = axes.values / (roots * (roots + 1))
 
@@ -152,7 +152,7 @@ def _by_axes_and_ridge(within: Within, between: FloatArray) -> Directions:
     values, turned = _separated(whitened(between / scale), _error(
         np.append(axes.values + 1, 1.0), scale.size))
     return Directions(values, whitened(turned) / scale, scale.size, axes.error,
-                      axes.method + " + ridge", axes.passes + 1)
+                      axes.method + " + ridge", axes.passes + 2 * (axes is gram))
 
 
 def _by_action(within: Within, between: FloatArray) -> Directions:
