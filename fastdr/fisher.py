@@ -105,7 +105,8 @@ def _by_cholesky(within: Within, between: FloatArray, tol: float) -> Directions 
     values, turned = _separated(means, slack(varying.size) / inverse_condition)
     vectors = np.zeros((len(values), within.squares.size))
     vectors[:, varying] = solve_triangular(factor, turned.T, check_finite=False).T
-    error = _formed_error(varying.size + len(within.weights), inverse_condition**-2)
+    lost = within.cancelled(within.scale, varying.size)
+    error = _formed_error(varying.size + len(within.weights), inverse_condition**-2) * lost
     return Directions(values, vectors, varying.size, error, "cholesky", 0)
 
 
@@ -314,6 +315,10 @@ def _by_gram(within: Within, gram: FloatArray, between: FloatArray, tol: float
     if inverse_condition * np.abs(factor).sum(axis=0).max() / math.sqrt(len(root)) <= tol:
         return None
     scale, varying = within.scale, within.squares > 0
+    error = _formed_error(len(root) + scale.size, inverse_condition**-2)
+    error *= within.cancelled(scale, np.trace(gram))
+    if error > RTOL:
+        return None
     means = within.columns.inner(np.where(varying, between / scale**2, 0.0)) * root
     means -= (means @ indicators) @ indicators.T
     values, turned = _separated(cho_solve((factor, False), means.T).T,
@@ -321,7 +326,6 @@ def _by_gram(within: Within, gram: FloatArray, between: FloatArray, tol: float
     turned -= (turned @ indicators) @ indicators.T
     left = cho_solve((factor, False), turned.T).T * root
     vectors = np.where(varying, within.columns.product(left) / scale**2, 0.0)
-    error = _formed_error(len(root) + scale.size, inverse_condition**-2)
     return Directions(values, vectors, len(root) - len(between), error, "cholesky(gram)", 3)
 
 
@@ -336,7 +340,8 @@ def _gram_axes(within: Within, gram: FloatArray, scale: FloatArray, tol: float,
     columns, varying, root = within.columns, within.squares > 0, np.sqrt(within.weights)
     values, vectors = eigh(gram, check_finite=False, driver="evd")
     values, vectors = np.maximum(values[::-1], 0.0), vectors.T[::-1]
-    noise = slack(len(root)) * values[0]
+    lost = within.cancelled(scale, np.trace(gram))
+    noise = slack(len(root)) * values[0] * lost
     count = int(np.count_nonzero(values > (noise if least else tol**2)))
     floor = least if least else values[count - 1] if count else math.inf
     doubtful = bool(noise > RTOL * floor or (not least and tol**2 < noise))
@@ -350,4 +355,4 @@ def _gram_axes(within: Within, gram: FloatArray, scale: FloatArray, tol: float,
     return _Axes(values, lambda M: columns.inner(M * factor) @ left.T,
                  lambda W: columns.product(W @ left) * factor,
                  "eig(gram)" + ", small variances uncertain" * doubtful, 3,
-                 _formed_error(len(root) + scale.size, values[0] / floor if count else 1.0))
+                 _formed_error(len(root) + scale.size, values[0] / floor if count else 1.0) * lost)

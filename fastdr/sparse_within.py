@@ -111,10 +111,10 @@ def of_sparse(source: SparseSource, codes: Codes, weights: FloatArray, sample: C
 
     sample = replace(sample, means=means, rests=np.zeros_like(means))
     if matrix is not None:
-        return sample, Within(squares, weights, None, matrix, blocks)
+        return sample, Within(squares, weights, None, matrix, blocks, raw=told.squares)
     few = not tall and rows <= LARGEST_SCATTER
     return sample, Within(squares, weights, None, None, None, known if few else None,
-                          codes, None if few else known.scatter)
+                          codes, None if few else known.scatter, told.squares)
 
 
 def sparse_ledoit_wolf(source: SparseSource, codes: Codes, weights: FloatArray | None,

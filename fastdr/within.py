@@ -101,7 +101,8 @@ class Within:
     positive, or None; ``matrix`` (d, d) all of S, or None for fewer rows than features;
     ``blocks`` yields the z in order as float64, or is None if nothing but the matrix is known;
     ``columns`` and ``codes``, their columns and classes, for fewer rows than features; ``action``,
-    if neither matrix nor columns are there, takes rows (k, d) and weights to rows Σ weight z zᵀ.
+    if neither matrix nor columns are there, takes rows (k, d) and weights to rows Σ weight z zᵀ;
+    ``raw`` (d,), if S is a difference, the diagonal of what it was taken from.
     """
 
     squares: FloatArray
@@ -112,6 +113,7 @@ class Within:
     columns: Columns | None = None
     codes: Codes | None = None
     action: Callable[[FloatArray, FloatArray], FloatArray] | None = None
+    raw: FloatArray | None = None
 
     @classmethod
     def of_matrix(cls, matrix: FloatArray, rows: int) -> Within:
@@ -126,7 +128,8 @@ class Within:
         if matrix is not None:
             matrix *= kept
         level = strength * float(self.squares.mean())
-        plain = replace(self, squares=kept * self.squares, weights=kept * self.weights)
+        plain = replace(self, squares=kept * self.squares, weights=kept * self.weights,
+                        raw=None if self.raw is None else kept * self.raw)
         return plain.with_ridge(np.full(self.squares.size, level))
 
     def with_ridge(self, ridge: FloatArray) -> Within:
@@ -136,6 +139,12 @@ class Within:
         if self.matrix is not None:
             self.matrix[np.diag_indices(ridge.size)] += ridge
         return replace(self, squares=self.squares + ridge, ridge=ridge)
+
+    def cancelled(self, scale: FloatArray, trace: float) -> float:
+        """Return how much larger rounding in S is for being a difference; `trace` in `scale`."""
+        if self.raw is None or not trace:
+            return 1.0
+        return max(1.0, float((self.raw / scale**2)[self.squares > 0].sum()) / trace)
 
     @property
     def scale(self) -> FloatArray:

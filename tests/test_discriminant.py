@@ -274,15 +274,18 @@ def exact_covariances(X, y, shrinkage):
 @pytest.mark.parametrize("shape", [(40, 4), (8, 10)])
 @pytest.mark.parametrize("shrinkage", [0.0, 1e-10, 1e-6, 1e-3, 0.5])
 @pytest.mark.parametrize("thin", [1.0, 1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize(("kind", "apart"), [
+    (np.asarray, 10), (scipy.sparse.csr_array, 10), (scipy.sparse.csr_array, 1e5)])
+@pytest.mark.filterwarnings("ignore:Columns nearly depend on each other")  # and it is so large
 @mpmath.workdps(60)
-def test_the_relative_error_is_true(rng, shape, shrinkage, thin):
+def test_the_relative_error_is_true(rng, shape, shrinkage, thin, kind, apart):
     """Whatever the condition and the way, also of axes that a covariance takes for rounding."""
     rows, features = shape
     y = np.arange(rows) % 3
     X = rng.standard_normal((rows, min(shape))) @ np.diag(np.geomspace(1, thin, min(shape)))
     X = X @ rng.standard_normal((min(shape), features)) * np.geomspace(1e-3, 1e3, features)
-    X += 10 * X.std(axis=0) * rng.standard_normal((3, features))[y]
-    lda = LDA(tol=0.0, shrinkage=shrinkage).fit(X, y)
+    X += apart * X.std(axis=0) * rng.standard_normal((3, features))[y]
+    lda = LDA(tol=0.0, shrinkage=shrinkage).fit(kind(X), y)
     error = lda.report_["relative_error"]
     means, within = exact_covariances(X, y, shrinkage)
     W = mpmath.matrix(lda.model_.directions.tolist())
