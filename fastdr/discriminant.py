@@ -145,7 +145,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         y : (n,) labels: numbers, bool or strings.
         sample_weight : (n,) array, optional
             Frequencies: how many rows each row stands for; 0 is none, and a class without weight is
-            left out.
+            left out. Their sum may be from 1e-150 to 1e150.
 
         Returns
         -------
