@@ -149,7 +149,7 @@ class DaskSource:
     def blocks(self) -> Iterator[AnyArray]:
         """Yield the chunks as dense arrays, computed one by one; none of them is empty."""
         for chunk in self.chunks:
-            rows = _rows_of(computed(chunk))
+            rows = _rows_of(computed(chunk), self.columns)
             yield from rows.blocks() if isinstance(rows, SparseSource) else [rows][:len(rows)]
 
     def summed(self, function: Callable[..., Any], weights: FloatArray | None = None,
@@ -206,13 +206,13 @@ class DaskSource:
         """
         if not self._framed:
             return self.collection.map_blocks(
-                _mapped_rows, function, len(names), dtype, dtype=dtype,
+                _mapped_rows, function, len(names), dtype, None, dtype=dtype,
                 meta=np.empty((0, 0), dtype), chunks=(self.collection.chunks[0], (len(names),)))
         frame = self.collection._meta
         meta = type(frame)(np.empty((0, len(names)), dtype), index=frame.index[:0],
                            columns=list(names))
         return self.collection.map_partitions(_mapped_frame, function, list(names), dtype,
-                                              meta=meta)
+                                              self.columns, meta=meta)
 
     @property
     def _framed(self) -> bool:
@@ -258,14 +258,20 @@ def _length(chunk: Any) -> int:
     return int(chunk.shape[0])
 
 
-def _rows_of(chunk: Any) -> AnyArray | SparseSource:
-    """Return a chunk as an array of numbers, which may have no rows, or as sparse rows."""
+def _rows_of(chunk: Any, columns: Sequence[str] | None = None) -> AnyArray | SparseSource:
+    """Return a chunk as an array of numbers, which may have no rows, or as sparse rows.
+
+    One of a frame must have its `columns`, in their order: Dask does not see to that.
+    """
     if not _length(chunk):
         return np.empty(chunk.shape)
     if is_sparse(chunk):
         return SparseSource.of(chunk)
-    return as_matrix(chunk if isinstance(chunk, np.ndarray) or not hasattr(chunk, "to_numpy")
-                     else chunk.to_numpy())
+    given = getattr(chunk, "columns", None)
+    if given is not None and columns is not None and list(map(str, given)) != list(columns):
+        raise ValueError(f"a partition has columns {list(given)}, but the Dask frame says "
+                         f"{list(columns)}; choose them, in this order, in each partition.")
+    return as_matrix(chunk)
 
 
 def _of_chunk(function: Callable[..., Any], chunk: Any, index: int, first: int | None,
@@ -275,7 +281,7 @@ def _of_chunk(function: Callable[..., Any], chunk: Any, index: int, first: int |
         return None
     rows = None
     try:
-        rows = _rows_of(chunk)
+        rows = _rows_of(chunk, columns)
         with num_threads(1):  # the scheduler has its own
             return function(rows, weights, *values) if len(rows) else None
     except (ValueError, TypeError) as raised:
@@ -313,14 +319,14 @@ def _class_moments(precision: Precision, rows: AnyArray | SparseSource,
 
 
 def _mapped_rows(chunk: Any, function: Callable[[Any], AnyArray], width: int,
-                 dtype: np.dtype[Any]) -> AnyArray:
+                 dtype: np.dtype[Any], columns: Sequence[str] | None) -> AnyArray:
     if not _length(chunk):
         return np.empty((0, width), dtype)
     with num_threads(1):
-        return function(_rows_of(chunk)).astype(dtype, copy=False)
+        return function(_rows_of(chunk, columns)).astype(dtype, copy=False)
 
 
 def _mapped_frame(frame: Any, function: Callable[[AnyArray], AnyArray], names: list[str],
-                  dtype: np.dtype[Any]) -> Any:
-    rows = _mapped_rows(frame, function, len(names), dtype)
+                  dtype: np.dtype[Any], columns: Sequence[str] | None) -> Any:
+    rows = _mapped_rows(frame, function, len(names), dtype, columns)
     return type(frame)(rows, index=frame.index, columns=names)

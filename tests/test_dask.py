@@ -238,6 +238,24 @@ def test_faults_of_frames(X):
         PCA().fit(table).transform(table[list("qprst")])
 
 
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda part: part[list("tsrqp")], r"columns \['t', 's', .* says \['p', 'q', "),
+    (lambda part: part.rename(columns={"p": "z"}), r"columns \['z', "),
+    (lambda part: part.assign(u=1.0), r"columns \['p', .*'u'\]"),
+    (lambda part: part[list("pqrs")], r"columns \['p', 'q', 'r', 's'\], but"),
+    (lambda part: part.assign(q=pd.array([pd.NA] + [1] * (len(part) - 1), "Int64")),
+     "NaN at row 0, column 1"),
+    (lambda part: part.assign(q="x"), "not numbers: could not convert")])
+def test_partitions_that_are_not_what_the_frame_says(X, change, words):
+    parts = [pd.DataFrame(part, columns=list("pqrst")) for part in np.split(X, 4)]
+    parts[2] = change(parts[2])
+    table = dd.from_map(lambda index: parts[index], range(4), meta=parts[0][:0])
+    fitted = PCA(2).fit(X)
+    with pytest.raises(ValueError, match="chunk 2.*" + words):
+        PCA(2).fit(table)
+    with pytest.raises(ValueError, match=words):
+        fitted.transform(table).compute()
+
 
 
 def narrow(monkeypatch, most=10):
