@@ -193,7 +193,7 @@ def _npz_source(path: Path, member: str | None, rows: int | None) -> Source:
         if SPARSE_MEMBERS <= names:
             return _sparse_source(path, member)
         headers = {}
-        for name in archive.namelist():
+        for name in _arrays_of(archive):
             with archive.open(name) as file:
                 headers[name.removesuffix(".npy")] = read_header(file, f"{path}[{name}]")
     member = chosen_member(path, {name: item.shape for name, item in headers.items()}, member)
@@ -213,6 +213,12 @@ def _npz_source(path: Path, member: str | None, rows: int | None) -> Source:
                                     dtype).reshape(shape)
 
     return BlockSource(blocks, features, total, dtype)
+
+
+def _arrays_of(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of the members that are arrays: notes may stand beside them."""
+    names = archive.namelist()
+    return [name for name in names if name.endswith(".npy")] or names
 
 
 def _open(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
@@ -235,9 +241,10 @@ def _whole_member(path: Path, member: str, header: Header) -> AnyArray:
 
 @contextmanager
 def _zip_errors(path: Path) -> Iterator[None]:
+    """Say of which file a fault is; RuntimeError: encrypted, or of an unknown compression."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise ValueError(f"{path}: not an .npz file, truncated or damaged ({error}).") from None
 
 
@@ -294,7 +301,8 @@ def _csv_blocks(path: Path, file: IO[str], features: int, columns: list[str] | N
             except ValueError as error:
                 _explain(path, lines, line, features, columns, error, missing)
             sound = not np.isinf(block).any() if missing else np.isfinite(block).all()
-            if block.shape != (len(lines), features) or not sound:
+            open_quote = lines[-1].count('"') % 2  # NumPy minds it only if lines follow
+            if block.shape != (len(lines), features) or not sound or open_quote:
                 _explain(path, lines, line, features, columns, None, missing)
             yield block
         if len(lines) < count:
@@ -310,7 +318,7 @@ def _numbers(lines: list[str], missing: bool) -> AnyArray:
     except ValueError:
         if not missing:
             raise
-        return read(converters=lambda cell: float(cell.strip() or "nan"))
+        return read(converters=lambda cell: _number(cell.strip() or "nan"))
 
 
 def _explain(path: Path, lines: list[str], line: int, features: int, columns: list[str] | None,
@@ -320,6 +328,9 @@ def _explain(path: Path, lines: list[str], line: int, features: int, columns: li
         cells = _cells(text)
         if not any(cells) and len(cells) < 2:
             raise ValueError(f"{path}: line {line} is blank.")
+        if text.count('"') % 2:
+            raise ValueError(f"{path}: line {line} has a quote without its pair; cells cannot go "
+                             "on in the next line.")
         for index, cell in enumerate(cells[:features]):
             name = "" if columns is None else f" ({columns[index]!r})"
             where = f"{path}: line {line}, column {index + 1}{name} is"
@@ -346,9 +357,16 @@ def _cells(text: str) -> list[str]:
     return [cell.strip() for cell in row]
 
 
+def _number(cell: str) -> float:
+    """Return the number that a cell is to `numpy.loadtxt`: no 1_000, no digits beyond ASCII."""
+    if "_" in cell or not cell.isascii():
+        raise ValueError(f"{cell!r} is not a number")
+    return float(cell)
+
+
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        _number(cell)
     except ValueError:
         return False
     return True

@@ -136,7 +136,7 @@ def _kind(X: Any) -> str:
         return "store"
     if module == "pyarrow" and hasattr(X, "schema"):
         return "arrow"
-    if module in ("pandas", "polars") and hasattr(X, "columns"):
+    if module in ("pandas", "polars") and hasattr(X, "__len__") and hasattr(X, "columns"):
         return "frame"
     return "batches" if hasattr(X, "__next__") else "array"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ def read_header(file: IO[bytes], where: str) -> Header:
         version = npy.read_magic(file)
         read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
         return Header(*read(file))
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, SyntaxError, TokenError) as error:
         raise ValueError(f"{where}: not a NumPy array file, or truncated ({error}).") from None
 
 
@@ -49,7 +50,7 @@ def check_header(header: Header, where: str) -> None:
                 "is one row" if len(shape) == 1 else "save it reshaped to (rows, features)")
         raise ValueError(f"{where}: holds a {len(shape)}-D array of shape {shape}; expected a 2-D "
                          f"one: {hint}.")
-    if not shape[0]:
+    if any(type(size) is not int for size in shape) or shape[0] < 1 or shape[1] < 0:
         raise ValueError(f"{where}: holds an array of shape {shape}; at least one row is needed.")
 
 

@@ -84,7 +84,7 @@ def chunked_source(opened: Callable[[], AbstractContextManager[Any]], where: str
     compressed chunk is not unpacked twice.
     """
     with opened() as data:
-        header = Header(tuple(data.shape), False, np.dtype(data.dtype))
+        header = Header(tuple(data.shape or ()), False, np.dtype(data.dtype))
         chunk = (getattr(data, "shards", None) or getattr(data, "chunks", None) or (1,))[0]
     check_header(header, where)
     total, features = header.shape
@@ -97,7 +97,11 @@ def chunked_source(opened: Callable[[], AbstractContextManager[Any]], where: str
             return part(data, first, last)
 
     def part(data: Any, first: int, last: int) -> AnyArray:
-        block = np.asarray(data[first:last])
+        try:
+            block = np.asarray(data[first:last])
+        except (OSError, RuntimeError, ValueError) as error:  # of filters that unpack chunks
+            raise ValueError(f"{where}: rows {first} to {last - 1} cannot be read; the file is "
+                             f"damaged, or was closed ({error}).") from None
         if block.shape != (last - first, features):
             raise ValueError(f"{where}: ends before row {total}: it was cut while being read.")
         return block

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastdr.sources import BlockSource, Source, block_rows, read_once
-from fastdr.validation import MAY_BE_MISSING, AnyArray
+from fastdr.validation import MAY_BE_MISSING, AnyArray, as_matrix
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
 
@@ -84,7 +84,7 @@ def table_source(table: Any, rows: int | None, columns: Sequence[str] | None = N
     A reader can be read once, the others any number of times.
     """
     arrow, kind = import_pyarrow("X"), type(table).__name__
-    fields = _chosen(f"X ({kind})", arrow, table.schema, columns)
+    fields = _chosen(f"X ({kind})", table.schema, columns)
     names = [field.name for field in fields]
     dtype = _common_dtype(f"X ({kind})", arrow, fields, missing)
     step = rows or block_rows(len(names), dtype.itemsize)
@@ -123,16 +123,10 @@ def frame_source(frame: Any, rows: int | None, columns: Sequence[str] | None = N
         return (frame.iloc[start:start + count] if hasattr(frame, "iloc")
                 else frame[start:start + count])
 
-    first = part(0, 1).to_numpy()
-    if first.dtype.kind not in "fiub":
-        raise TypeError(f"X has columns that together are {first.dtype}, not numbers; choose some "
-                        "by columns=[...].")
-
     def blocks() -> Iterator[AnyArray]:
-        for start in range(0, total, step):
-            yield part(start, step).to_numpy()
+        return (as_matrix(part(start, step)) for start in range(0, total, step))
 
-    return BlockSource(blocks, len(names), total, first.dtype, names)
+    return BlockSource(blocks, len(names), total, as_matrix(part(0, 1)).dtype, names)
 
 
 def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[Any, list[int]]],
@@ -140,18 +134,19 @@ def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[A
               rows: int | None, columns: Sequence[str] | None, missing: bool) -> Source:
     """Return a source over files whose schemas have been compared."""
     where = paths[0] if len(paths) == 1 else paths[0].parent
-    fields: list[Any] = []
+    names: list[str] = []
+    dtypes: list[np.dtype[Any]] = []  # files that were written at different times may differ
     groups: dict[Path, list[int]] = {}
     for path in paths:
         schema, groups[path] = facts(path)
-        here = _chosen(path, arrow, schema, columns)
-        if fields and [field.name for field in here] != [field.name for field in fields]:
-            raise ValueError(f"{path}: has columns {[field.name for field in here]}, but "
-                             f"{paths[0].name} in the same folder has "
-                             f"{[field.name for field in fields]}; choose some by columns.")
-        fields = here
-    dtype = _common_dtype(where, arrow, fields, missing)
-    names = [field.name for field in fields]
+        fields = _chosen(path, schema, columns)
+        here = [field.name for field in fields]
+        if path != paths[0] and here != names:
+            raise ValueError(f"{path}: has columns {here}, but {paths[0].name} in the same folder "
+                             f"has {names}; choose some by columns.")
+        names = here
+        dtypes.append(_common_dtype(path, arrow, fields, missing))
+    dtype = np.result_type(*dtypes)
     cuts = np.cumsum([0, *chain.from_iterable(groups.values())]).tolist()
     total = cuts[-1]
     if total == 0 or not names:
@@ -174,16 +169,18 @@ def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[A
     return BlockSource(blocks, len(names), total, dtype, names, between=between, cuts=cuts)
 
 
-def _chosen(where: object, arrow: Any, schema: Any, columns: Sequence[str] | None) -> list[Any]:
+def _chosen(where: object, schema: Any, columns: Sequence[str] | None) -> list[Any]:
     """Return the fields asked for, or all but the index of a pandas frame."""
-    if columns is not None:
-        missing = [name for name in columns if name not in schema.names]
-        if missing:
-            raise ValueError(f"{where}: has no column {missing[0]!r}; it has {schema.names}.")
-        return [schema.field(name) for name in columns]
     index = [name for name in (schema.pandas_metadata or {}).get("index_columns", [])
              if isinstance(name, str)]
-    return [field for field in schema if field.name not in index]
+    names = ([name for name in schema.names if name not in index] if columns is None
+             else list(columns))
+    for name in names:
+        found = schema.names.count(name)
+        if found != 1:
+            several = f"{found} columns" if found else "no column"
+            raise ValueError(f"{where}: has {several} {name!r}; it has {schema.names}.")
+    return [schema.field(name) for name in names]
 
 
 def _cut(batch: Any, step: int) -> Iterator[Any]:

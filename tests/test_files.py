@@ -167,6 +167,44 @@ def test_foreign_content(tmp_path, suffix):
     fails(path, r": not an? (NumPy array|\.npz|gzip|Parquet) file, ")
 
 
+@pytest.mark.parametrize("note", ["readme.txt", "data/"])
+def test_notes_beside_the_arrays_of_an_archive(tmp_path, note):
+    path = tmp_path / "x.npz"
+    np.savez(path, X=rows())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(note, "" if note.endswith("/") else "how these were measured")
+    np.testing.assert_array_equal(read(path), rows())
+
+
+@pytest.mark.parametrize(("place", "value", "words"), [
+    (6, 1, "is encrypted"), (8, 97, "compression method is not supported")])
+def test_members_that_cannot_be_unpacked(tmp_path, place, value, words):
+    path = tmp_path / "x.npz"
+    np.savez(path, X=rows())
+    data = bytearray(path.read_bytes())
+    data[place] = data[data.index(b"PK\x01\x02") + place + 2] = value
+    path.write_bytes(data)
+    fails(path, words)
+
+
+@pytest.mark.parametrize(("shape", "words"), [
+    ("(-2, -3)", "at least one row"), ("(-1, 3)", "at least one row"), ("(2, -3)", "at least one"),
+    ("(True, 6)", "at least one row"), (f"({1 << 62}, 4)", "truncated"), ("(2, 3", "not a NumPy"),
+    ("(2.0, 3)", "not a NumPy"), ("(2, 3) + 1 *", "not a NumPy"), ("[" * 2000, "not a NumPy")])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_headers_that_no_array_has(tmp_path, suffix, shape, words):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}\n".encode()
+    data = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(48)
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".npy":
+        path.write_bytes(data)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("X.npy", data)
+    for block_rows in (None, 1):
+        fails(path, words, block_rows=block_rows)
+
+
 def test_damaged_member(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, rows(count=5000))
@@ -263,12 +301,19 @@ def test_headers_are_of_csv_files_alone(tmp_path):
     (",a\n0,1\n", r"column 1 has no name .* index=False"),
     ("1;2\n3;4\n", r"line 2, column 1 \('1;2'\) is '3;4', not a number \(cells are sep"),
     ("5.1,setosa\n4.9,setosa\n", r"line 1, column 2 is 'setosa', not a number"),
+    *((f'a,b\n1,2\n3,"{cell}"\n', rf"line 3, column 2 \('b'\) is '{cell}', not a number")
+      for cell in ("1_000", "1,000", "\u0661\u0662", "\uff11", "0x10", "1d5", "1;5")),
+    ('"a\nb",c\n1,2\n', "line 2 has a quote without its pair"),
+    ('a,b\n1,"2\n3",4\n', "line 2 has a quote without its pair"),
+    ('a,b\n1,2\n3,"4\n', "line 3 has a quote without its pair"),
 ])
-@pytest.mark.parametrize("block_rows", [None, 1])
-def test_faults_in_csv_are_named_by_line_and_column(tmp_path, text, words, block_rows):
+@pytest.mark.parametrize("options", [{}, {"block_rows": 1}], ids=str)
+def test_faults_in_csv_are_named_by_line_and_column(tmp_path, text, words, options):
     path = tmp_path / "x.csv"
-    path.write_text(text)
-    fails(path, words, block_rows=block_rows)
+    path.write_text(text, encoding="utf-8")
+    fails(path, words, **options)
+    if not any(word in words for word in ("blank", "nan")):
+        fails(path, words, missing=True, **options)
 
 
 @pytest.mark.parametrize("block_rows", [None, 1])
@@ -339,6 +384,41 @@ def test_parquet_of_frames(tmp_path):
     fails(path, r"row 1, column 1 \('b'\) is null", block_rows=1)
     frame[:0].to_parquet(path)
     fails(path, "holds 0 rows of 3 columns")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+@pytest.mark.parametrize("dtypes", [("f8", "i8"), ("i8", "f8", "i8"), ("i1", "i2", "i1"),
+                                    ("u1", "i1"), ("f4", "f8", "f4"), ("?", "f4")], ids=str)
+def test_files_of_a_folder_may_differ_in_dtype(tmp_path, suffix, dtypes):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import feather, parquet
+
+    parts = [np.array([[1.1e-9, 0], [1, 200.75]]).astype(dtype) for dtype in dtypes]
+    for index, part in enumerate(parts):
+        table = arrow.table({"a": part[:, 0], "b": part[:, 1]})
+        path = tmp_path / f"{index}{suffix}"
+        (parquet.write_table if suffix == ".parquet" else feather.write_feather)(table, path)
+    source = open_source(tmp_path)
+    assert source.dtype == np.result_type(*dtypes)
+    np.testing.assert_array_equal(np.concatenate(list(source.blocks())), np.concatenate(parts))
+    np.testing.assert_array_equal(source.between(1, 3), np.concatenate(parts)[1:3])
+
+
+def test_columns_of_tables_are_numbers_and_have_names_of_their_own(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    for index, cells in enumerate((["1.5", "2"], [1.5, 2])):  # the last of which is right
+        parquet.write_table(arrow.table({"a": cells}), tmp_path / f"{index}.parquet")
+    with pytest.raises(ValueError, match=r"0\.parquet: column 'a' is string, not numeric"):
+        open_source(tmp_path)
+    twice = arrow.table([[1.0], [2.0], [3.0]], names=["a", "b", "a"])
+    parquet.write_table(twice, tmp_path / "0.parquet")
+    for given in (twice, tmp_path / "0.parquet"):
+        for columns in (None, ["a"]):
+            with pytest.raises(ValueError, match="has 2 columns 'a'"):
+                fastdr.open_rows(given, columns=columns)
+        assert fastdr.open_rows(given, columns=["b"]).shape == (1, 1)
 
 
 @pytest.mark.parametrize("open_file", [open_source, lambda path: open_sink(path).__enter__()])

@@ -268,6 +268,52 @@ def test_faults_of_files_and_folders(X, tmp_path):
         open_rows(X, block_rows=0)
 
 
+@pytest.mark.parametrize("write", [as_hdf5, as_zarr])
+def test_damaged_chunks_are_named(X, tmp_path, write):
+    path = write(X, tmp_path)
+    if path.is_file():
+        data = bytearray(path.read_bytes())
+        start = data.index(b"\x78\x5e" if b"\x78\x5e" in data else b"\x78", 4000)
+        data[start:start + 400] = bytes(400)
+        path.write_bytes(data)
+    else:
+        chunk = max((each for each in path.rglob("*") if each.is_file()
+                     and not each.name.startswith((".z", "zarr"))), key=lambda each: each.name)
+        chunk.write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"x\.(h5|zarr).*: rows \d+ to \d+ cannot be read"):
+        PCA().fit(open_rows(path, block_rows=100))
+
+
+def test_hdf5_without_numbers(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["nothing"] = h5py.Empty("f8")
+    with pytest.raises(ValueError, match=r"x\.h5\[nothing\]: holds a 0-D array"):
+        open_rows(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("block_rows", [None, 1])
+def test_frames_whose_numbers_are_of_several_kinds(block_rows):
+    pandas = pytest.importorskip("pandas")
+    mixed = pandas.DataFrame({"a": pandas.array([1, 2, 3], "Int64"), "b": [True, False, True],
+                              "c": [0.5, 1.5, 2.5]})
+    expected = [[1, 1, 0.5], [2, 0, 1.5], [3, 1, 2.5]]
+    assert read(open_rows(mixed, block_rows=block_rows)).tolist() == expected
+    polars = pytest.importorskip("polars")
+    numbers = polars.DataFrame({"a": [1, 2, 3], "b": [True, False, True], "c": [0.5, 1.5, 2.5]})
+    assert read(open_rows(numbers, block_rows=block_rows)).tolist() == expected
+    for gap in (mixed.assign(a=pandas.array([1, None, 3], "Int64")),
+                numbers.with_columns(a=polars.Series([1, None, 3]))):
+        missing = np.isnan(read(open_rows(gap, block_rows=block_rows)))
+        assert np.argwhere(missing).tolist() == [[1, 0]]
+        with pytest.raises(ValueError, match="NaN at row 1, column 0"):
+            PCA().fit(open_rows(gap, block_rows=block_rows))
+    for frame, words in ((mixed.assign(b=list("xyz")), "not numbers: could not convert string"),
+                         (mixed[:0], r"0 sample\(s\)"), (numbers.lazy(), "not numbers")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            open_rows(frame)
+
+
 def test_a_file_cut_while_it_is_read(X, tmp_path):
     path = as_npy(X, tmp_path)
     blocks = open_rows(path, block_rows=400, prefetch=False).blocks()
