@@ -39,7 +39,7 @@ class AxesEstimator(LinearEstimator):
             if model is None:
                 model = LinearModel(np.zeros(axes.shape[1]), axes, np.zeros(len(axes)))
             elif len(axes) != len(model.variances):
-                model = replace(model, components=axes, variances=np.zeros(len(axes)))
+                model = replace(model, components=axes, variances=np.zeros(len(axes)), rank=0)
         elif model is None:
             raise AttributeError(f"set components_ and mean_ before {name}.")
         self.model_ = replace(model, rank=-1, whiten=whitening(self.whiten), **{name: value})

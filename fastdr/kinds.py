@@ -81,8 +81,6 @@ def _axes_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, A
         raise ValueError(f"rank {counts['rank']} or count {counts['count']} is impossible.")
     if not all(value >= 0 and math.isfinite(value) for value in numbers.values()):
         raise ValueError(f"variances {numbers} must be finite and not negative.")
-    if (arrays["variances"] < 0).any() or (arrays.get("scale", np.ones(1)) <= 0).any():
-        raise ValueError("variances must not be negative, scale must be positive.")
     _check_certificate(header, len(arrays["variances"]))
     return {**numbers, **counts, "whiten": header["whiten"]}
 

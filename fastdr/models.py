@@ -30,12 +30,14 @@ from fastdr.validation import (
     output,
     raise_not_finite,
     read_only,
+    whole,
     working_dtype,
 )
 
 Whitening = Literal[False, "pca", "zca"]
 EPS = float(np.finfo(np.float64).eps)
 KEPT_BYTES = 1 << 22  # of components that are kept in two layouts
+MOST_EXPONENT = 4096  # numbers of float64 are from 2**-1074 to 2**1024
 TIE = 1e-6  # entries this close to the largest one count as equally large
 
 
@@ -130,11 +132,12 @@ class LinearModel(PartlyObserved):
             if vector is not None and vector.shape != (size,):
                 raise ValueError(f"{name} has shape {vector.shape}; expected ({size},) beside "
                                  f"components of shape {components.shape}.")
-        for name, values in (("components", components), ("mean", mean), ("scale", scale)):
+        for name, values in (("components", components), ("mean", mean), ("scale", scale),
+                             ("variances", variances)):
             if values is not None and not np.isfinite(values).all():
                 raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
-        if scale is not None and (scale <= 0).any():
-            raise ValueError("scale must be positive.")
+        if (variances < 0).any() or (scale is not None and (scale <= 0).any()):
+            raise ValueError("variances must not be negative, scale must be positive.")
         if self.whiten not in (False, "pca", "zca"):
             raise ValueError(f"whiten={self.whiten!r} is not False, 'pca' or 'zca'.")
         parts: dict[str, Any] = {"components": components, "mean": mean,
@@ -145,6 +148,23 @@ class LinearModel(PartlyObserved):
             parts["total_variance"] = float(variances.sum()) + self.left_out
         for name, value in parts.items():
             object.__setattr__(self, name, value)
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        """Refuse numbers that no fit gives, and whitening that would divide by 0."""
+        axes = len(self.components)
+        if self.rank > axes or not whole(self.exponent, -MOST_EXPONENT) or (
+                self.exponent > MOST_EXPONENT):
+            raise ValueError(f"rank={self.rank} or exponent={self.exponent} is impossible: at most "
+                             f"{axes}, and from -{MOST_EXPONENT} to {MOST_EXPONENT} are allowed.")
+        spread = self.deviations[:self.rank]
+        if self.whiten and not ((spread > 0) & np.isfinite(spread)).all():
+            raise ValueError(f"whiten={self.whiten!r} divides by the deviations along the first "
+                             f"{self.rank} axes, the rank, and one of them is 0 or infinite.")
+        numbers = self.total_variance, self.noise_variance, self.left_out
+        if not all(0 <= number < math.inf for number in numbers):
+            raise ValueError(f"total_variance, noise_variance and left_out are {numbers}; expected "
+                             "finite numbers that are not negative.")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what to pickle: the fields, not what was computed from them."""

@@ -174,6 +174,10 @@ LIES = {
     "fractional rank": {"header": {"rank": 0.5}},
     "rank of 70 bits": {"header": {"rank": 1 << 70}},
     "unknown whitening": {"header": {"whiten": "none"}},
+    **{f"exponent {value}": {"header": {"exponent": value}}
+       for value in (4097, -4097, 1 << 31, -(1 << 40), 1 << 62, 0.5)},
+    **{f"deviations of {kind} {whiten}": {"header": {"whiten": whiten, "exponent": value}}
+       for whiten in ("pca", "zca") for kind, value in (("zero", 4000), ("infinity", -4000))},
 }
 
 

@@ -163,6 +163,15 @@ def test_a_model_is_frozen():
     ({"components": np.zeros(3)}, r"components has shape \(3,\)"),
     ({"components": np.zeros((2, 3), int)}, "int64"),
     ({"whiten": "cholesky"}, "whiten='cholesky'"),
+    *(({"variances": [1.0, value]}, "variances (must not be neg|contains NaN)")
+      for value in (-1.0, np.nan, np.inf)),
+    *(({name: value}, f"{name}.* expected finite numbers")
+      for name in ("noise_variance", "left_out") for value in (-1.0, np.nan, np.inf)),
+    ({"rank": 3}, "rank=3 or .* at most 2"),
+    *(({"exponent": value}, f"exponent={value} is impossible") for value in (4097, -4097, 0.5)),
+    *(({"whiten": whiten, **parts}, "divides by the deviations .* is 0 or infinite")
+      for whiten in ("pca", "zca")
+      for parts in ({"variances": [1.0, 0.0], "rank": 2}, {"exponent": 4000}, {"exponent": -4000})),
 ])
 def test_parts_must_agree(change, words):
     with pytest.raises(ValueError, match=words):

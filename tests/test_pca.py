@@ -325,6 +325,8 @@ def test_attributes_can_be_set_by_hand(iris):
     np.testing.assert_allclose(made.score(iris), fitted.score(iris))
     fitted.components_ = -fitted.components_
     assert (fitted.transform(iris)[0] == -made.transform(iris)[0]).all()
+    fitted.components_ = fitted.components_[:1]
+    assert fitted.transform(iris).shape == (150, 1)
 
 
 def test_an_unfitted_estimator_has_no_results():

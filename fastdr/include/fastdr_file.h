@@ -25,7 +25,7 @@
 
 #define FASTDR_FORMAT 1
 #define FASTDR_MAX_HEADER 100000000 /* of the safetensors format */
-#define FASTDR_MAX_EXPONENT 100000  /* powers of two beyond this are 0 or infinite anyway */
+#define FASTDR_MAX_EXPONENT 4096    /* double is from 2^-1074 to 2^1024 */
 
 typedef struct {
     fastdr_model model;
@@ -264,6 +264,8 @@ static inline const char *fastdr_read_arrays(fastdr_file *file, fastdr_text tabl
     if (mean.cols != components.cols || variances.cols != components.rows || rank < 0 ||
         rank > components.rows)
         return "its arrays do not fit together";
+    if (exponent > FASTDR_MAX_EXPONENT || exponent < -FASTDR_MAX_EXPONENT)
+        return "its exponent is beyond what double has";
     if (!fastdr_in_range(&mean, -HUGE_VAL) || !fastdr_in_range(&components, -HUGE_VAL) ||
         !fastdr_in_range(&variances, 0) || (scaled && !fastdr_in_range(&scale, 5e-324)))
         return "its arrays hold NaN, infinity, or negative variances or scales";
@@ -279,13 +281,14 @@ static inline const char *fastdr_read_arrays(fastdr_file *file, fastdr_text tabl
     file->divisors = (double *)malloc((size_t)(m->axes + 1) * sizeof(double));
     if (!file->divisors)
         return "out of memory";
-    exponent = exponent > FASTDR_MAX_EXPONENT ? FASTDR_MAX_EXPONENT : exponent;
-    exponent = exponent < -FASTDR_MAX_EXPONENT ? -FASTDR_MAX_EXPONENT : exponent;
-    for (ptrdiff_t j = 0; j < m->axes; j++)
+    m->divisors = file->divisors;
+    for (ptrdiff_t j = 0; j < m->axes; j++) {
         file->divisors[j] = j < rank ? ldexp(sqrt(((const double *)variances.data)[j]),
                                              (int)-exponent)
                                      : HUGE_VAL;
-    m->divisors = file->divisors;
+        if (j < rank && !(file->divisors[j] > 0 && file->divisors[j] < HUGE_VAL))
+            return "a deviation within its rank is 0 or infinite";
+    }
     return NULL;
 }
 
