@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from operator import mul
 from os import PathLike
 from typing import Any
 
@@ -22,10 +23,14 @@ from fastdr.validation import (
     as_numbers,
     output,
     raise_not_finite,
+    whole,
     working_dtype,
 )
 
 BLOCK_ROWS = 8 * SLICE_ROWS  # that one call of a kernel takes through the network
+WIDEST = (1 << 31) - 1  # outputs of a layer: BLAS counts them in 32 bits
+MOST_WEIGHTS = 1 << 40  # beyond any memory, so that sums and products of sizes fit into 64 bits
+LEAST_SCALE = float(np.finfo(np.float64).tiny)  # a smaller one has no finite inverse
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +95,11 @@ class NetworkModel:
                 raise ValueError(f"{name} has shape {array.shape}; expected ({size},) for layers "
                                  f"of sizes {self.sizes}.")
             object.__setattr__(self, name, array)
-        if not (np.isfinite(self.scale) & (self.scale > 0)).all():
-            raise ValueError("scale must be positive and finite.")
+        for name in ("parameters", "mean"):
+            if not np.isfinite(getattr(self, name)).all():
+                raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
+        if not ((self.scale >= LEAST_SCALE) & np.isfinite(self.scale)).all():
+            raise ValueError(f"scale must be positive and finite, {LEAST_SCALE:.3g} or more.")
 
     @classmethod
     def from_weights(cls, weights: Sequence[ArrayLike], biases: Sequence[ArrayLike],
@@ -132,7 +140,7 @@ class NetworkModel:
             raise ValueError(f"got {len(given)} weights, {len(vectors)} biases and "
                              f"{len(activations)} activations; expected one of each a layer.")
         for layer, (w, b) in enumerate(zip(given, vectors, strict=True)):
-            before = given[layer - 1].shape[0] if layer else w.shape[-1]
+            before = len(given[layer - 1]) if layer else w.shape[-1] if w.ndim else "d"
             if w.ndim != 2 or w.shape[1] != before or b.shape != w.shape[:1]:
                 raise ValueError(f"layer {layer} has weights of shape {w.shape} and biases of "
                                  f"shape {b.shape} behind {before} values; expected (outputs, "
@@ -270,14 +278,17 @@ def check_shape(sizes: Sequence[int], activations: Sequence[str], code: int, tie
     if len(sizes) != len(activations) + 1 or len(sizes) < 3 or min(sizes) < 1:
         raise ValueError(f"sizes {tuple(sizes)} and activations {tuple(activations)} do not "
                          "describe at least two layers.")
+    if max(sizes) > WIDEST or sum(map(mul, sizes, sizes[1:])) > MOST_WEIGHTS:
+        raise ValueError(f"layers of sizes {tuple(sizes)} are too large: at most {WIDEST} outputs "
+                         f"and {MOST_WEIGHTS} weights in all are allowed.")
     if sizes[0] != sizes[-1]:
         raise ValueError(f"the last layer has {sizes[-1]} outputs; expected the {sizes[0]} "
                          "features that enter.")
     for name in activations:
-        if name not in ACTIVATIONS:
+        if not isinstance(name, str) or name not in ACTIVATIONS:
             raise ValueError(f"activation={name!r} is not allowed; it must be one of "
                              f"{', '.join(ACTIVATIONS)}.")
-    if not 1 <= code < len(activations):
+    if not whole(code, 1) or code >= len(activations):
         raise ValueError(f"code={code} must be a number of layers from 1 to "
                          f"{len(activations) - 1}.")
     if tied and (tuple(sizes) != tuple(sizes)[::-1] or 2 * code != len(activations)):

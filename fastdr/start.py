@@ -9,13 +9,12 @@ import numpy as np
 
 from fastdr._network import Network
 from fastdr.centring import CentredRows, centred_rows, rows_meant
-from fastdr.network_model import NetworkModel, check_shape, joined
+from fastdr.network_model import LEAST_SCALE, NetworkModel, check_shape, joined
 from fastdr.solvers import lapack
 from fastdr.sources import Source
 from fastdr.validation import AnyArray, FloatArray, working_dtype
 
 WIDEST = 8192  # features up to which the d x d scatter is formed
-TINY = 1e-300  # deviations below count as none, so that their inverse is finite
 PAIRED = ("relu", "gelu")  # f(x) - f(-x) = x: two units pass a value unchanged
 GAIN = {"identity": (1.0, 0.0, 1.0), "tanh": (0.25, 0.0, 1.0), "sigmoid": (1.0, 0.5, 0.25)}
 """How much of a score a unit gets, so that it stays near the middle; f(0) and f'(0)."""
@@ -59,8 +58,8 @@ def starting_model(source: Source, shape: Shape, *, init: str, standardize: bool
     rows = centred_rows(source, standardize=standardize, scatter=compared)
     count = rows_meant(rows.count, None, False)
     scale = _scale(rows)
-    # A squared entry of the rows as centred_rows scales them, in units of the mean loss.
-    unit = features * (rows.divisor if standardize else rows.weight * float(scale[0]) ** 2)
+    # Of the sums of squares of rows as centred_rows scales them: what one of the mean loss is.
+    unit = features * rows.divisor if standardize else rows.total or features * rows.weight
     weights, biases = _random(shape, np.random.Generator(np.random.Philox(seed)))
     pca_loss = math.nan
     if compared:
@@ -73,7 +72,7 @@ def starting_model(source: Source, shape: Shape, *, init: str, standardize: bool
     network = Network(shape.sizes, shape.activations, shape.tied)
     return NetworkModel(
         joined(network, weights, biases, kind), shape.sizes, shape.activations, shape.code,
-        np.ldexp(rows.mean, -rows.exponent), np.ldexp(scale, -rows.exponent), shape.tied,
+        np.ldexp(rows.mean, -rows.exponent), scale, shape.tied,
         pca_loss=pca_loss, count=count,
         feature_names=None if source.columns is None else tuple(map(str, source.columns)),
         report={"init": init, "mean_loss": rows.total / unit})
@@ -82,10 +81,16 @@ def starting_model(source: Source, shape: Shape, *, init: str, standardize: bool
 def _scale(rows: CentredRows) -> FloatArray:
     """Return what columns are divided by: their deviations (divisor n), or one number for all."""
     if rows.scale is not None:
-        scale = rows.scale * math.sqrt(rows.divisor / rows.weight)
-        return np.where((rows.squares == 0) | (scale < TINY), 1.0, scale)
-    common = math.sqrt(rows.total / rows.weight / rows.mean.size)
-    return np.full(rows.mean.size, common if common > TINY else 1.0)
+        deviations = rows.scale * math.sqrt(rows.divisor / rows.weight)
+        scale = np.where(rows.squares == 0, 1.0, deviations)
+    else:
+        common = math.sqrt(rows.total / rows.weight / rows.mean.size)
+        scale = np.ldexp(np.full(rows.mean.size, common or 1.0), -rows.exponent)
+    if scale.min() < LEAST_SCALE:
+        raise ValueError(f"column {int(np.argmin(scale))} has standard deviation "
+                         f"{scale.min():.3g}, which is too small to divide by; multiply it by a "
+                         "power of two, or leave it out.")
+    return scale
 
 
 def _random(shape: Shape, rng: np.random.Generator) -> tuple[list[AnyArray], list[AnyArray]]:

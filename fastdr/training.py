@@ -15,7 +15,7 @@ from fastdr._network import SLICE_ROWS, Training
 from fastdr.network_model import NetworkModel, as_kernels_want
 from fastdr.sources import ArraySource, Source, block_rows
 from fastdr.threads import blas_limit, get_num_threads, ordered_map
-from fastdr.validation import AnyArray, FloatArray, as_matrix
+from fastdr.validation import AnyArray, FloatArray, as_matrix, raise_not_finite
 
 WINDOW_BLOCKS = 4  # of 16 MB: rows of a stream that are shuffled together
 NOISE_ROWS = 256  # that share a generator
@@ -187,7 +187,10 @@ def _windows(source: Source, trained: Mask | None, batch: int, dtype: np.dtype[A
     """Gather blocks of a stream to windows; what is left of one begins the next."""
     window = WINDOW_BLOCKS * block_rows(source.shape[1])
     waiting: list[AnyArray] = []
+    row = 0
     for block in _chosen(source, trained):
+        raise_not_finite(block, columns=source.columns, first_row=row)
+        row += len(block)
         waiting.append(block.astype(dtype))
         if sum(map(len, waiting)) >= max(window, batch):
             rows = np.concatenate(waiting)
@@ -238,7 +241,8 @@ def train(start: NetworkModel, source: Source, recipe: Recipe, seed: int,
               disable=not progress) as bar:
         for epoch in range(1, recipe.max_epochs + 1):
             loss = epochs.run(source, recipe.rate(epoch - 1), trained)
-            watched = loss if trained is None else epochs.loss(source, ~trained)
+            watched = (loss if trained is None or not epochs.sound(loss)
+                       else epochs.loss(source, ~trained))
             if not epochs.sound(loss) or not epochs.sound(watched):
                 stopped, diverged = f"the loss was {max(loss, watched):.3g} in epoch {epoch}", True
                 break
@@ -267,13 +271,16 @@ def train_once(model: NetworkModel, source: Source, recipe: Recipe, seed: int,
                state: OptimizerState | None = None) -> tuple[NetworkModel, OptimizerState | None]:
     """Return the model after one pass over the rows, and what to go on from.
 
-    If the loss was not sound, both are as they were, except for the report, which says so.
+    If the loss was not sound, both are as they were, except for the report, which says so. Rows
+    that are not finite are refused.
     """
     epochs = Epochs(model, recipe.within(source.shape[0]), seed, state)
     loss = epochs.run(source, recipe.learning_rate)
     report = {**model.report, "optimizer": recipe.optimizer, "pca_loss": model.pca_loss,
               "parameters": len(model.parameters), "dtype": str(model.dtype)}
     if not epochs.sound(loss):
+        if isinstance(source, ArraySource):
+            raise_not_finite(source.array, columns=source.columns)
         report = {"epochs": len(model.losses), "best_epoch": len(model.losses), "loss": None,
                   **report, "diverged": True, "stopped": f"the loss of a pass was {loss:.3g}"}
         return replace(model, report=report), state

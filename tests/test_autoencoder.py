@@ -42,7 +42,8 @@ def test_c123_expectations(rng):
 def test_parameters_out_of_range_are_named(iris):
     for name, values in {
             "hidden": [(), (3, 0), (2.5,), "ab", 3], "decoder": [(0,), 4], "init": ["svd"],
-            "standardize": ["yes", 1],
+            "standardize": ["yes", 1], "tied": ["yes", 1], "early_stopping": ["no", 0, None],
+            "activation": [None, 5, ["relu", 5, "relu", "identity"], [["relu"]] * 4],
             "optimizer": ["lbfgs"], "schedule": ["step"], "learning_rate": [0, -1, np.nan, "x"],
             "momentum": [1.0, -0.1], "weight_decay": [-1e-9], "noise": [-1, np.inf],
             "batch_size": [0, 2.5, True], "max_epochs": [0], "patience": [0],
@@ -50,6 +51,24 @@ def test_parameters_out_of_range_are_named(iris):
         for value in values:
             with pytest.raises(ValueError, match=f"{name}=.* is not allowed; it must be"):
                 fastdr.AutoEncoder(**{name: value}).fit(iris)
+
+
+@pytest.mark.parametrize("hidden", [(1 << 31,), (4, 1 << 62, 4), (1 << 33, 1 << 31), (1 << 62,) * 3,
+                                    (1 << 21, 1 << 21), (1 << 100,)], ids=str)
+def test_layers_whose_weights_nobody_could_count_are_refused(iris, tmp_path, hidden):
+    with pytest.raises(ValueError, match="layers of sizes .* are too large"):
+        fastdr.AutoEncoder(hidden).fit(iris)
+    path = tmp_path / "ae.fdr"
+    fastdr.AutoEncoder((2,) * len(hidden), max_epochs=1, random_state=0).fit(iris).model_.save(path)
+    sizes = (4, *(2,) * (2 * len(hidden) - 1), 4), (4, *hidden, *hidden[-2::-1], 4)
+    was, now = (f"[{', '.join(map(str, each))}]".encode() for each in sizes)
+    content = path.read_bytes()
+    assert content.count(was) == 1
+    content = content.replace(was, now)
+    length = int.from_bytes(content[:8], "little") + len(now) - len(was)
+    path.write_bytes(length.to_bytes(8, "little") + content[8:])
+    with pytest.raises(ValueError, match="too large|not a whole number"):
+        fastdr.load(path)
 
 
 @pytest.mark.parametrize(("parameters", "words"), [
@@ -116,6 +135,19 @@ def test_partial_fit_learns_and_a_bad_pass_changes_only_the_report(rng, floating
     assert ae.n_epochs_ == 21
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("as_rows", [np.asarray, lambda X: iter(np.split(X, 3)),
+                                     lambda X: fastdr.open_rows(X, block_rows=40)])
+def test_a_pass_over_rows_that_are_not_finite_is_refused(iris, value, as_rows):
+    ae = fastdr.AutoEncoder((2,), max_epochs=1, random_state=0).fit(iris).partial_fit(iris)
+    before = dict(vars(ae))
+    bad = iris.copy()
+    bad[107, 2] = value
+    with pytest.raises(ValueError, match=r"(NaN|infinity) at row 107, column 2"):
+        ae.partial_fit(as_rows(bad))
+    assert vars(ae) == before
+
+
 def test_partial_fit_goes_on_from_a_fit_and_keeps_its_scale(iris):
     ae = fastdr.AutoEncoder((2,), max_epochs=3, random_state=0).fit(iris)
     mean, epochs = ae.mean_, ae.n_epochs_
@@ -146,6 +178,7 @@ def test_awkward_rows(standardize):
         "one column": rng.standard_normal((20, 1)),
         "wide": rng.standard_normal((6, 50)), "far": rng.standard_normal((50, 4)) + 1e8,
         "tiny": 1e-170 * rng.standard_normal((50, 4)),
+        "tiniest": 1e-306 * rng.standard_normal((50, 4)),
         "huge": 1e155 * rng.standard_normal((50, 4)),
         "partly constant": rng.standard_normal((40, 4)) * [1, 0, 1, 1] + 3}
     for name, X in cases.items():
@@ -154,10 +187,17 @@ def test_awkward_rows(standardize):
         assert ae.transform(X).shape == (len(X), 2), name
         assert np.isfinite(ae.model_.parameters).all(), name
         assert -ae.score(X) <= max(1.0, ae.pca_loss_) + 1e-6, name
-        if name in ("far", "tiny", "huge"):
+        assert name in ("constant", "two rows", "one column") or -ae.score(X) > 1e-3, name
+        if name in ("far", "tiny", "tiniest", "huge"):
             with np.errstate(over="ignore", under="ignore"):
                 lost = np.abs(ae.decode(ae.encode(X)) - X).max() / ae.scale_.max()
             assert lost < 5, name
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+def test_deviations_that_cannot_be_divided_by_are_refused(iris, standardize):
+    with pytest.raises(ValueError, match=r"column \d has .* deviation .*e-3\d\d, which is too"):
+        fastdr.AutoEncoder((2,), standardize=standardize).fit(1e-310 * iris)
 
 
 def test_seeds_repeat_and_differ(iris):

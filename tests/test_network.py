@@ -266,7 +266,15 @@ def test_rows_that_are_not_finite_are_named(floating, rng):
      "the last layer has 3 outputs; expected the 2 features"),
     ({"code": 2}, "code=2 must be a number of layers from 1 to 1"),
     ({"tied": True, "weights": [np.ones((1, 2)), np.zeros((2, 1))]}, "not those of layer 0"),
+    ({"code": True}, "code=True must be a number of layers"),
+    ({"code": 1.0}, "code=1.0 must be a number of layers"),
+    ({"weights": [1.0, np.ones((2, 1))]}, r"layer 0 has weights of shape \(\) .* behind d values"),
+    ({"weights": [np.full((1, 2), np.nan), np.ones((2, 1))]}, "parameters contains NaN"),
+    ({"biases": [[np.inf], np.zeros(2)]}, "parameters contains NaN or infinity"),
+    ({"mean": [0.0, np.nan]}, "mean contains NaN"),
     ({"scale": [1.0, 0.0]}, "scale must be positive"),
+    ({"scale": [1.0, 1e-310]}, "scale must be positive and finite, 2.23e-308 or more"),
+    ({"scale": [1.0, np.inf]}, "scale must be positive and finite"),
     ({"mean": [1.0]}, r"mean has shape \(1,\); expected \(2,\)"),
 ])
 def test_weights_that_do_not_fit_are_refused(parts, words):
