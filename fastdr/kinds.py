@@ -81,6 +81,7 @@ def _axes_fields(header: Entries, arrays: Mapping[str, AnyArray]) -> dict[str, A
         raise ValueError(f"rank {counts['rank']} or count {counts['count']} is impossible.")
     if not all(value >= 0 and math.isfinite(value) for value in numbers.values()):
         raise ValueError(f"variances {numbers} must be finite and not negative.")
+    _count(header["report"].get("rows_read", 0), "rows_read")
     _check_certificate(header, len(arrays["variances"]))
     return {**numbers, **counts, "whiten": header["whiten"]}
 

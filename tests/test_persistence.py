@@ -189,6 +189,7 @@ def written(tmp_path):
     ({"whiten": "yes"}, "whiten='yes'"),
     ({"feature_names": ["a"]}, "feature_names"),
     ({"report": 3}, "report"),
+    ({"report": {"rows_read": "9"}}, "rows_read='9' is not a whole number"),
     ({"arrays": {"mean": np.zeros(4)}}, r"mean has shape \(4,\)"),
     ({"arrays": {"mean": None}}, "holds arrays"),
     ({"arrays": {"mean": np.full(5, np.nan)}}, "mean contains NaN"),
