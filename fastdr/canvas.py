@@ -15,7 +15,14 @@ from fastdr.models import LinearModel
 from fastdr.network_model import NetworkModel
 from fastdr.sources import ArraySource, Source, as_source
 from fastdr.unmixing_model import UnmixingModel
-from fastdr.validation import AnyArray, FloatArray, check_features, raise_not_finite, whole
+from fastdr.validation import (
+    AnyArray,
+    FloatArray,
+    as_labels,
+    check_features,
+    raise_not_finite,
+    whole,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +63,9 @@ def fitted_part(model: Any, kind: type | tuple[type, ...], names: str) -> Any:
     """
     fitted = getattr(model, "model_", model)
     if not isinstance(fitted, kind):
+        unfitted = hasattr(model, "fit") and fitted is model
         raise TypeError(f"expected a fitted {names}, got {type(model).__name__}"
-                        f"{' that is not fitted' if hasattr(model, 'fit') else ''}.")
+                        f"{' that is not fitted' if unfitted else ''}.")
     return fitted
 
 
@@ -79,6 +87,22 @@ def feature_names(model: Any, names: Sequence[str] | None, count: int) -> list[s
     return [str(name) for name in found]
 
 
+def shortened(name: str) -> str:
+    """Return a name that leaves room for the picture."""
+    return name if len(name) <= 22 else f"{name[:20]}…"
+
+
+def plain(text: object) -> str:
+    """Return text for a picture as it stands: matplotlib takes what is between two $ for TeX."""
+    return str(text).replace("$", r"\$")
+
+
+def class_name(label: object) -> str:
+    """Return what a class is called in a legend, which leaves out names that begin with _."""
+    name = plain(label)
+    return name if name and not name.startswith("_") else f" {name}"
+
+
 def pair(axes: Sequence[int], count: int) -> tuple[int, int]:
     """Return the two columns that `axes`, counted from 1, stand for."""
     if count < 2:
@@ -93,9 +117,9 @@ def pair(axes: Sequence[int], count: int) -> tuple[int, int]:
 def draw_points(ax: Axes, points: AnyArray, labels: ArrayLike | None, name: str = "labels") -> None:
     """Draw points (n, 2) coloured by class, with a legend, or by number, with a colour bar.
 
-    Numbers that are not whole, or of more than 20 values, are no classes. A `name` of the labels
-    themselves, as pandas gives it, is preferred. Of more than 20 000
-    points evenly spaced ones are drawn, and the title says so.
+    Numbers that are not whole, or of more than 20 values, are no classes; NaN is grey. A `name` of
+    the labels themselves, as pandas gives it, is preferred. Of more than 20 000 points evenly
+    spaced ones are drawn, and the title says so.
     """
     if labels is None:
         values = None
@@ -104,6 +128,8 @@ def draw_points(ax: Axes, points: AnyArray, labels: ArrayLike | None, name: str 
         if values.shape != (len(points),):
             raise ValueError(f"{name} has shape {values.shape}; expected ({len(points)},), one "
                              "for each row.")
+        if values.dtype == object:
+            as_labels(values, len(points))  # refuses what cannot be put in order
     step = -(-len(points) // MANY_ROWS)
     shown, values = points[::step], None if values is None else values[::step]
     if step > 1:
@@ -119,11 +145,15 @@ def draw_points(ax: Axes, points: AnyArray, labels: ArrayLike | None, name: str 
         raise ValueError(f"{name} has {len(classes)} different values; colours tell at most "
                          f"{MOST_CLASSES} classes apart.")
     if many or (values.dtype.kind == "f" and (classes % 1).any()):
-        drawn = ax.scatter(shown[:, 0], shown[:, 1], c=values, cmap="viridis", **style)
-        ax.figure.colorbar(drawn, ax=ax, label=name)
+        import matplotlib
+
+        colours = matplotlib.colormaps["viridis"].with_extremes(bad=GREY)
+        drawn = ax.scatter(shown[:, 0], shown[:, 1], c=values.astype(np.float64), cmap=colours,
+                           plotnonfinite=True, **style)
+        ax.figure.colorbar(drawn, ax=ax, label=plain(name))
         return
     for label, colour in zip(classes, class_colours(len(classes)), strict=True):
-        ax.scatter(*shown[values == label].T, color=colour, label=str(label), **style)
+        ax.scatter(*shown[values == label].T, color=colour, label=class_name(label), **style)
     legend(ax)
 
 
@@ -134,7 +164,7 @@ def draw_arrows(ax: Axes, arrows: AnyArray, names: Sequence[str]) -> None:
     start = np.zeros(len(arrows))
     ax.quiver(start, start, arrows[:, 0], arrows[:, 1], angles="xy", scale_units="xy", scale=1,
               width=0.004, zorder=3)
-    names = [name if len(name) <= 22 else f"{name[:20]}…" for name in names]
+    names = [shortened(name) for name in names]
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     low, high = min(low, 1.1 * arrows[:, 1].min()), max(high, 1.1 * arrows[:, 1].max())
     for (x, _), name in zip(arrows, names, strict=True):
@@ -148,7 +178,7 @@ def draw_arrows(ax: Axes, arrows: AnyArray, names: Sequence[str]) -> None:
         places = spread_out(arrows[side, 1], 0.045 * (high - low))
         for index, place in zip(np.flatnonzero(side), places, strict=True):
             x = arrows[index, 0]
-            ax.annotate(names[index], (x, place), (4 if x >= 0 else -4, 0), va="center",
+            ax.annotate(plain(names[index]), (x, place), (4 if x >= 0 else -4, 0), va="center",
                         textcoords="offset points", ha="left" if x >= 0 else "right", fontsize=9,
                         bbox={"boxstyle": "round,pad=0.1", "color": "white", "alpha": 0.6})
 

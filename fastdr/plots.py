@@ -24,7 +24,9 @@ from fastdr.canvas import (
     new_figure,
     of_rows,
     pair,
+    plain,
     score_name,
+    shortened,
     with_axes,
 )
 from fastdr.models import LinearModel, times_power
@@ -263,7 +265,7 @@ def loadings(model: Any, *, components: int = 10, names: Sequence[str] | None = 
                       interpolation="nearest")
     ax.set_xticks(range(axes), [str(index + 1) for index in range(axes)])
     if features <= 40:
-        ax.set_yticks(range(features), named)
+        ax.set_yticks(range(features), [plain(shortened(name)) for name in named])
     ax.tick_params(length=0)
     ax.set(xlabel="component", ylabel="" if features <= 40 else "feature")
     quantity, style = ("loading", ".2g") if fitted.scale is None else ("correlation", ".2f")
@@ -317,7 +319,8 @@ def losses(model: Any, *, ax: Axes | None = None) -> Axes:
     if fitted.pca_loss > 0:  # NaN if it was not computed
         ax.axhline(fitted.pca_loss, color=GREY, linestyle="--", linewidth=1,
                    label="PCA of as many scores")
-    ax.set(xlabel="epoch", ylabel="mean squared error (scaled)", yscale="log")
+    lost = max(curve.max(initial=0.0) for curve in (fitted.losses, fitted.held_out_losses)) > 0
+    ax.set(xlabel="epoch", ylabel="mean squared error (scaled)", yscale="log" if lost else "linear")
     ax.locator_params(axis="x", integer=True)
     ax.legend(frameon=False, fontsize=9)
     return ax

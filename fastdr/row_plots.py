@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from fastdr.canvas import (
     ORANGE,
     axes_on,
     class_colours,
+    class_name,
     draw_points,
     fitted_part,
     legend,
@@ -144,7 +146,9 @@ def _draw_histogram(ax: Axes, values: FloatArray, limit: float) -> None:
     """Draw a histogram in two colours, a line at the limit, a tick for each value beyond it."""
     beyond = np.flatnonzero(values > limit)
     top = max(float(values.max()), limit)
-    bins = min(100, max(20, len(np.histogram_bin_edges(values, "fd")) - 1)) if top else 20
+    low, high = np.percentile(values, [25, 75])
+    width = 2 * (high - low) / np.cbrt(len(values))  # of Freedman and Diaconis
+    bins = math.ceil(min(100, max(20, float(np.ptp(values)) / width))) if width else 20
     edges = np.linspace(0, top or 1.0, bins + 1)
     for part, colour in ((values[values <= limit], BLUE), (values[beyond], ORANGE)):
         ax.hist(part, edges.tolist(), color=colour)
@@ -222,7 +226,8 @@ def _draw_classes(ax: Axes, values: AnyArray, labels: AnyArray, means: FloatArra
     """Draw a histogram of each class over one score, and a line at its mean."""
     edges = np.linspace(values.min(), values.max(), 41)
     for label, mean, colour in zip(classes, means, class_colours(len(classes)), strict=True):
-        ax.hist(values[labels == label], edges.tolist(), alpha=0.6, color=colour, label=str(label))
+        ax.hist(values[labels == label], edges.tolist(), alpha=0.6, color=colour,
+                label=class_name(label))
         ax.axvline(mean, color=colour, linewidth=1.5)
     legend(ax)
 
@@ -271,7 +276,7 @@ def sources(model: Any, X: Any, *, rows: int = 1000, ax: Axes | None = None) -> 
     count = signals.shape[1]
     spread = signals.std(axis=0)
     shown = (signals - signals.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    step = float(np.ptp(shown, axis=0).max()) * 1.05
+    step = float(np.ptp(shown, axis=0).max()) * 1.05 or 1.0
     ax = axes_on(ax, 7.0, 0.8 + 0.9 * count)
     places = -step * np.arange(count)
     ax.plot(shown + places, color=BLUE, linewidth=0.7)

@@ -186,6 +186,8 @@ def test_losses_of_an_auto_encoder_beside_pcas(wine):
         np.testing.assert_array_equal(curves["rows in training"], ae.loss_curve_)
         np.testing.assert_array_equal(curves["rows held out"], ae.held_out_loss_curve_)
         np.testing.assert_array_equal(curves["PCA of as many scores"], ae.pca_loss_)
+    flat = losses(fastdr.AutoEncoder((2,), max_epochs=2, random_state=0).fit(np.ones((9, 3))))
+    assert flat.get_yscale() == "linear"  # of losses that are all 0
     untrained = fastdr.NetworkModel.from_weights([np.ones((1, 2)), np.ones((2, 1))],
                                                  [np.zeros(1), np.zeros(2)], ["identity"] * 2)
     with pytest.raises(ValueError, match="no epochs on record"):

@@ -79,6 +79,33 @@ def test_labels_that_have_a_name_give_it(pca, wine):
     assert ax.figure.axes[1].get_ylabel() == "alcohol"
 
 
+NAMES = ["_a", "price ($) per lb ($)", "$\\foo$"]
+
+
+def test_names_of_classes_and_features_are_no_formulas_and_all_there(wine, classes):
+    named = np.array(NAMES)[classes]
+    lda = fastdr.LinearDiscriminantAnalysis(shrinkage=0.1).fit(wine, named)
+    some = wine[classes > 0], named[classes > 0]
+    two = fastdr.LinearDiscriminantAnalysis(shrinkage=0.1).fit(*some)
+    pca = fastdr.PCA(3).fit(wine[:, :3])
+    pictures = [plots.scores(pca, wine[:, :3], named),
+                plots.biplot(pca, wine[:, :3], named, names=NAMES),
+                plots.discriminants(lda, wine, named), plots.loadings(pca, names=NAMES)]
+    for ax in (*pictures, plots.discriminants(two, *some)):
+        ax.figure.savefig(io.BytesIO())  # a formula that is none would end here
+        found = ax.get_legend().get_texts() if ax.get_legend() else ax.get_yticklabels()
+        shown = {text.get_text().replace(r"\$", "$").strip() for text in found}
+        assert shown >= set(NAMES[1:] if len(shown) == 2 else NAMES)
+
+
+def test_rows_whose_number_is_not_known_are_grey(pca, wine):
+    numbers = np.where(wine[:, 0] > 13, np.nan, wine[:, 0])
+    points = plots.scores(pca, wine, numbers).collections[0]
+    points.update_scalarmappable()
+    grey = (np.abs(points.get_facecolor()[:, :3] - np.array([107, 114, 128]) / 255) < 1e-9).all(1)
+    np.testing.assert_array_equal(grey, np.isnan(numbers))
+
+
 def test_many_rows_are_thinned_and_the_title_says_so(pca, wine, monkeypatch):
     monkeypatch.setattr(canvas, "MANY_ROWS", 100)
     ax = plots.scores(pca, wine, np.arange(len(wine)) % 2)
@@ -151,6 +178,15 @@ def test_errors_show_every_row_and_mark_those_beyond(wine):
     assert "limit 50\n" in plots.errors(few, X, limit=50).texts[-1].get_text()
 
 
+@pytest.mark.parametrize("factor", [1e3, 1e8, 1e60])
+def test_errors_of_outliers_take_no_more_bars(wine, factor):
+    pca = fastdr.PCA(3).fit(wine)
+    ax = plots.errors(pca, np.vstack([wine, factor * np.arange(13.0)]))
+    assert sum(bar.get_height() for bar in ax.patches) == 179
+    assert len(ax.patches) <= 200
+    assert [text.get_text() for text in ax.texts[:-1]] == ["178"]
+
+
 def test_errors_of_other_models_are_their_reconstruction_errors(models, wine):
     values = models["AE"].reconstruction_error(wine, per_row=True)
     ax = plots.errors(models["AE"], wine, limit=np.median(values))
@@ -191,6 +227,8 @@ def test_refusals(models, pca, wine, classes):
             plots.scores(pca, wine, axes=axes)
     with pytest.raises(ValueError, match="X has 12 features, but this model takes rows of 13"):
         plots.scores(pca, wine[:, 1:])
+    with pytest.raises(TypeError, match="mixes strings and other labels"):
+        plots.scores(pca, wine, np.array([None, "b", "c"])[classes])
     bad = wine.copy()
     bad[170, 2] = np.nan
     with pytest.raises(ValueError, match="NaN at row 170, column 2"):
