@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastdr._dense import PANEL, Matrix, centre_classes
-from fastdr.mapped import read
+from fastdr.mapped import read, taken
 from fastdr.scatter import ScatterSum
 from fastdr.sources import Piece, Rows, Source
 from fastdr.statistics import Precision, float_arithmetic
@@ -303,9 +303,9 @@ def first_centres(rows: AnyArray, codes: Codes, weight: FloatArray | None, class
     order = used[np.argsort(small[used], kind="stable")]  # radix sort for 16 bits
     starts = np.searchsorted(codes[order], np.arange(classes + 1))
     depth = min(HEAD_ROWS, max(1, _HEAD // (classes * rows.shape[1])))
-    taken = starts[:-1, None] + np.arange(depth)
-    there = taken < starts[1:, None]
-    head = rows[order[np.where(there, taken, starts[:-1, None])]].astype(np.float64)
+    places = starts[:-1, None] + np.arange(depth)
+    there = places < starts[1:, None]
+    head = taken(rows, order[np.where(there, places, starts[:-1, None])]).astype(np.float64)
     first = head[:, 0].copy()
     with np.errstate(over="ignore", invalid="ignore"):
         head -= first[:, None]
@@ -343,8 +343,8 @@ def class_columns(rows: AnyArray, codes: Codes, weight: FloatArray | None, class
 
     def columns(index: int) -> None:
         part = slice(index * width, min((index + 1) * width, features))
-        block = rows[:, part].astype(np.float64, order="C")
-        centres = first_centres(rows[:, part], codes, weight, classes)
+        block = read(rows[:, part]).astype(np.float64, order="C")
+        centres = first_centres(block, codes, weight, classes)
         with np.errstate(all="ignore"):
             sums, left = np.zeros_like(centres), np.zeros_like(centres)
             centre_classes(block, codes, centres, weight, sums, block)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastdr._serve import Projector
+from fastdr.mapped import read
 from fastdr.sources import block_rows
 from fastdr.validation import AnyArray, FloatArray, as_matrix
 
@@ -75,7 +76,7 @@ class LinearlyMapped:
         rows = as_matrix(X)
         errors, step = np.empty(len(rows)), block_rows(rows.shape[1])
         for start in range(0, len(rows), step):
-            part = rows[start:start + step]
+            part = read(rows[start:start + step])
             gaps = part.astype(np.float64) - self.inverse_transform(self.transform(part))
             np.einsum("ij,ij->i", gaps, gaps, out=errors[start:start + step])
         return errors if per_row else float(errors.mean())

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fastdr.latent import Block, Groups, Latent, block_rows, grouped, posterior
+from fastdr.mapped import read
 from fastdr.missing import ObservedRows
 from fastdr.sources import BLOCK_BYTES
 from fastdr.threads import blas_limit, get_num_threads, ordered_map
@@ -181,7 +182,7 @@ class _Search:
         self.groups = ordered_map(self._grouped, len(self.edges) - 1)
 
     def _grouped(self, index: int) -> Groups:
-        part = self.rows.array[self.edges[index]:self.edges[index + 1]]
+        part = read(self.rows.array[self.edges[index]:self.edges[index + 1]])
         return grouped(np.isnan(part))
 
     def step(self, latent: Latent) -> Step:

@@ -94,6 +94,17 @@ def read(view: AnyArray) -> AnyArray:
     return copy if lines is view else copy.T
 
 
+def taken(array: AnyArray, places: Any) -> AnyArray:
+    """Return a copy of rows of an array at any `places`.
+
+    Raises ValueError if they are in a mapped file that has become too short.
+    """
+    mapped = file_of(array)
+    if mapped is not None:
+        mapped.check()
+    return np.asarray(array[places])
+
+
 def _filled(file: int, target: AnyArray, position: int) -> bool:
     """Fill a contiguous array from a position of a file on; tell whether there was enough."""
     rest = target.reshape(-1).view(np.uint8).data

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastdr.mapped import read
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows
 from fastdr.validation import AnyArray, FloatArray, raise_not_finite
 
@@ -42,7 +43,7 @@ class ObservedRows:
 
     def centred(self, first: int, last: int) -> FloatArray:
         """Return rows [first, last) about the mean and scaled, NaN in missing cells."""
-        rows = self.array[first:last].astype(np.float64, order="C")
+        rows = read(self.array[first:last]).astype(np.float64, order="C")
         if np.any(self.exponent):
             np.ldexp(rows, self.exponent, out=rows)
         rows -= self.mean
@@ -98,7 +99,7 @@ class ObservedRows:
 
         def blocks() -> Iterator[AnyArray]:
             for first, last in self.pieces():
-                block = self.array[first:last]
+                block = read(self.array[first:last])
                 yield np.where(np.isnan(block), mean.astype(block.dtype), block)
 
         return BlockSource(blocks, self.array.shape[1], len(self.array), self.array.dtype)
@@ -171,7 +172,7 @@ def _survey(source: ArraySource, weights: FloatArray | None) -> _Survey:
     totals, shift, peaks = np.zeros((3, array.shape[1]))
     empty, cells = [], 0
     for first, last in _pieces(array):
-        block = array[first:last]
+        block = read(array[first:last])
         seen = ~np.isnan(block)
         peaks = np.maximum(peaks, np.max(np.abs(block), axis=0, where=seen, initial=0.0))
         if peaks.max() == math.inf:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastdr._network import ACTIVATIONS, SLICE_ROWS, Network, apply, row_errors
+from fastdr.mapped import read
 from fastdr.threads import blas_limit, ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -254,7 +255,7 @@ class NetworkModel:
         """Call `run` for blocks of rows on all threads; refuse rows that are not finite."""
         def block(index: int) -> bool:
             part = slice(index * BLOCK_ROWS, (index + 1) * BLOCK_ROWS)
-            return bool(run(as_kernels_want(X[part], dtype), part))
+            return bool(run(as_kernels_want(read(X[part]), dtype), part))
 
         with blas_limit(1):
             good = ordered_map(block, math.ceil(len(X) / BLOCK_ROWS))

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
 from fastdr._network import SLICE_ROWS, Training
+from fastdr.mapped import file_of, taken
 from fastdr.network_model import NetworkModel, as_kernels_want
 from fastdr.sources import ArraySource, Source, block_rows
 from fastdr.threads import blas_limit, get_num_threads, ordered_map
@@ -169,17 +170,19 @@ def _shuffled(source: Source, trained: Mask | None, batch: int, dtype: np.dtype[
     if not isinstance(source, ArraySource):
         yield from _windows(source, trained, batch, dtype, rng)
         return
-    array = source.array
+    array, file = source.array, file_of(source.array)
     order = rng.permutation(len(array) if trained is None else np.flatnonzero(trained))
     direct = (array.dtype in (np.float64, np.float32) and array.dtype.isnative
               and array.flags.aligned)
     step = batch * max(1, 2 * block_rows(array.shape[1]) // batch)
     for start in range(0, len(order), step):
         part = order[start:start + step]
+        if file is not None:
+            file.check()  # of what the kernels read where it is
         if direct:
             yield array, part
         else:
-            yield array[part].astype(dtype), np.arange(len(part))
+            yield taken(array, part).astype(dtype), np.arange(len(part))
 
 
 def _windows(source: Source, trained: Mask | None, batch: int, dtype: np.dtype[Any],
@@ -209,14 +212,21 @@ def _chosen(source: Source, mask: Mask | None) -> Iterator[AnyArray]:
         places = np.flatnonzero(mask)
         step = block_rows(source.shape[1])
         for start in range(0, len(places), step):
-            yield source.array[places[start:start + step]]
+            yield taken(source.array, places[start:start + step])
         return
     start = 0
     for block in source.blocks():
-        chosen = block if mask is None else block[mask[start:start + len(block)]]
-        start += len(block)
+        part = slice(start, start + len(block))
+        start = part.stop
+        if mask is not None and start > len(mask):
+            break
+        chosen = block if mask is None else block[mask[part]]
         if len(chosen):
             yield chosen
+    if mask is not None and start != len(mask):
+        raise ValueError(f"the source had {len(mask)} rows when it was first read, and has "
+                         f"{'more' if start > len(mask) else start} now; it must give the same "
+                         "rows each time.")
 
 
 def train(start: NetworkModel, source: Source, recipe: Recipe, seed: int,
@@ -317,11 +327,16 @@ def loss_and_gradient(model: NetworkModel, X: ArrayLike, weight_decay: float = 0
     (1.0, array([-2., -1., -4., -2.]))
     """
     rows = as_matrix(X)
+    if rows.shape[1] != model.sizes[0]:
+        raise ValueError(f"X has {rows.shape[1]} columns, but this model expects {model.sizes[0]}.")
     recipe = Recipe("keep", weight_decay=weight_decay, batch_size=len(rows))
     epochs = Epochs(model, recipe, 0)
     with blas_limit(1):
         total = epochs.update(as_kernels_want(rows, model.dtype), np.arange(len(rows)), 0.0,
                               np.zeros((0, 0), model.dtype))
+    if not math.isfinite(total):
+        raise_not_finite(rows)
+        raise ValueError(f"the loss of these rows leaves the range of {model.dtype}.")
     squares = sum(float(np.vdot(w, w)) for w, (_, _, tied) in zip(
         model.weights, model.network.places, strict=True) if not tied)
     loss = total / rows.size + weight_decay / 2 * squares

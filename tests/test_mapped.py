@@ -141,6 +141,46 @@ def test_a_file_that_shrinks_is_an_error(tmp_path, run_python, what):
     assert "b.npy: is shorter than when it was opened: it was cut while being read" in told
 
 
+CUT_BEFORE = """
+import os, sys
+import numpy as np
+import fastdr
+from fastdr.missing import observed_rows
+from fastdr.training import Recipe, train
+
+tall, wide = sys.argv[1:]
+X = np.random.default_rng(0).standard_normal((3000, 20))
+y = np.arange(3000) % 3
+np.save(tall, X)
+np.save(wide, X.reshape(20, 3000))
+source, few = fastdr.open_rows(tall), fastdr.open_rows(wide)
+lda = fastdr.LinearDiscriminantAnalysis(shrinkage=0.1).fit(X, y)
+ae = fastdr.AutoEncoder((3,), random_state=0, max_epochs=1).fit(X)
+gaps = observed_rows(source, None, None, False)
+for path in (tall, wide):
+    os.truncate(path, 4096)
+for work in (lambda: lda.fit(source, y), lambda: lda.fit(few, y[:20]),
+             lambda: lda.model_.reconstruction_error(source.array),
+             lambda: ae.model_.transform(source.array), lambda: ae.partial_fit(source),
+             lambda: train(ae.model_, source, Recipe(max_epochs=1), 0),
+             lambda: train(ae.model_, source, Recipe(max_epochs=1, held_out=0), 0),
+             lambda: gaps.centred(2000, 2500), lambda: list(gaps.restored().blocks())):
+    try:
+        work()
+        print("no error")
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_rows_at_any_place_of_a_file_that_shrank_are_an_error(tmp_path, run_python):
+    arguments = [str(tmp_path / name) for name in ("tall.npy", "wide.npy")]
+    told = run_python(f"import sys; sys.argv = ['', *{arguments!r}]\n{CUT_BEFORE}").splitlines()
+    assert len(told) == 9
+    for line in told:
+        assert line.endswith("is shorter than when it was opened: it was cut while being read.")
+
+
 LIMITED = """
 import resource, sys
 import numpy as np

@@ -200,6 +200,27 @@ def test_streams_and_mapped_files_train_alike(ellipsoid, stored, floating, early
         assert len(model.held_out_losses) == 4 * early_stopping
 
 
+@pytest.mark.parametrize(("later", "words"), [
+    (250, "300 rows when it was first read, and has 250 now"),
+    (350, "300 rows when it was first read, and has more now")])
+def test_a_stream_of_other_rows_the_second_time_is_refused(rng, later, words):
+    X = rng.standard_normal((350, 4))
+    ends = iter([300, later])
+    source = BlockSource(lambda: iter(np.split(X[:next(ends)], 10)), 4)
+    with pytest.raises(ValueError, match=words):
+        fastdr.AutoEncoder((2,), max_epochs=1).fit(source)
+
+
+@pytest.mark.parametrize(("rows", "words"), [
+    (np.ones((2, 3)), "X has 3 columns, but this model expects 4"),
+    (np.full((2, 4), np.nan), "NaN at row 0"),
+    (np.full((2, 4), 1e300), "leaves the range of float64")])
+def test_gradients_of_rows_that_have_none_are_refused(rng, rows, words):
+    model = fastdr.AutoEncoder((2,), max_epochs=1).fit(rng.standard_normal((20, 4))).model_
+    with pytest.raises(ValueError, match=words):
+        loss_and_gradient(model, rows)
+
+
 def test_windows_of_a_stream_hold_every_row_once(monkeypatch, rng):
     monkeypatch.setattr("fastdr.training.block_rows", lambda features: 10)
     from fastdr.training import _shuffled
