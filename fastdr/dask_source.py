@@ -79,15 +79,15 @@ def dask_source(X: Any) -> DaskSource:
 def _of_frame(X: Any) -> DaskSource:
     if X.ndim != 2:
         raise ValueError("Expected a Dask frame, got a series; pass X.to_frame().")
-    kinds = {str(name): np.dtype(getattr(kind, "numpy_dtype", kind))
-             if getattr(kind, "kind", "O") in "fiub" else None
-             for name, kind in X.dtypes.items()}
-    for name, kind in kinds.items():
-        if kind is None or kind.kind not in "fiub":
+    names = [str(name) for name in X.columns]
+    kinds = []
+    for name, kind in zip(names, X.dtypes, strict=True):
+        if getattr(kind, "kind", "O") not in "fiub":
             raise TypeError(f"column {name!r} of X is not numeric; choose columns without it.")
-    if not kinds:
+        kinds.append(np.dtype(getattr(kind, "numpy_dtype", kind)))
+    if not names:
         raise ValueError("Found array with 0 feature(s) while a minimum of 1 is required.")
-    return DaskSource(X, len(kinds), np.result_type(*kinds.values()), list(kinds))
+    return DaskSource(X, len(names), np.result_type(*kinds), names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -238,6 +238,11 @@ def test_faults_of_frames(X):
         PCA().fit(table).transform(table[list("qprst")])
 
 
+def test_columns_of_a_frame_may_have_the_same_name(X):
+    table = dd.from_pandas(pd.DataFrame(X, columns=list("ppqrq")), npartitions=3)
+    assert_same(PCA(2).fit(table), PCA(2).fit(X))
+
+
 @pytest.mark.parametrize(("change", "words"), [
     (lambda part: part[list("tsrqp")], r"columns \['t', 's', .* says \['p', 'q', "),
     (lambda part: part.rename(columns={"p": "z"}), r"columns \['z', "),
