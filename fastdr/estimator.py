@@ -13,10 +13,12 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fastdr._serve import Projector
 from fastdr.certificate import Certificate
+from fastdr.dask_source import computed
 from fastdr.embedding import LinearlyMapped
 from fastdr.inputs import is_opened, open_rows
 from fastdr.plan import Plan
@@ -148,8 +150,8 @@ class ModelEstimator(
         """Return the scores of rows (n, d) as (n, n_components), in the working dtype of `X`.
 
         Rows may come from wherever ``fit`` takes them; Dask collections give Dask collections,
-        not yet computed. Raises NotFittedError before ``fit``, ValueError for a wrong number of
-        features or NaN.
+        not yet computed unless ``set_output`` asks for frames. Raises NotFittedError before
+        ``fit``, ValueError for a wrong number of features or NaN.
         """
         if is_opened(X):
             scores: AnyArray = self._scores(self._opened(X))
@@ -162,8 +164,10 @@ class ModelEstimator(
         check_is_fitted(self)
         self._check_features(source)
         if hasattr(source, "mapped"):
-            return source.mapped(self._map, list(self.get_feature_names_out()),
+            lazy = source.mapped(self._map, list(self.get_feature_names_out()),
                                  working_dtype(source.dtype))
+            framed = _get_output_config("transform", self)["dense"] != "default"
+            return computed(lazy) if framed else lazy  # frames of set_output are in memory
         scores, row = [], 0
         for block in source.blocks():
             if len(block):

@@ -21,6 +21,7 @@ da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 pd = pytest.importorskip("pandas")
 ESTIMATORS = [PCA, IncrementalPCA]
+EPS = np.finfo(float).eps
 
 
 @pytest.fixture
@@ -129,6 +130,24 @@ def test_frames_keep_their_index_and_get_names(X):
     back = pca.inverse_transform(scores)
     assert list(back.columns) == list("pqrst")
     np.testing.assert_array_equal(back.compute().to_numpy(), pca.inverse_transform(found))
+
+
+@pytest.mark.parametrize("container", ["pandas", "polars"])
+@pytest.mark.parametrize("take", ["transform", "fit_transform"])
+def test_frames_of_set_output_are_in_memory_and_keep_their_index(X, container, take):
+    package = pytest.importorskip(container)
+    table = pd.DataFrame(X, columns=list("pqrst"), index=np.arange(1000) * 3)
+    lazy = dd.from_pandas(table, npartitions=4)
+    pca = PCA(2).fit(lazy)
+    expected = pca.transform(table)
+    pca.set_output(transform=container)
+    for rows in (lazy, da.from_array(X, chunks=(300, 5))):
+        scores = getattr(pca, take)(rows)
+        assert isinstance(scores, package.DataFrame)
+        assert list(scores.columns) == ["pca0", "pca1"]
+        np.testing.assert_allclose(scores.to_numpy(), expected, rtol=0, atol=1e4 * 1000 * EPS)
+        if container == "pandas" and rows is lazy:
+            assert (scores.index == table.index).all()
 
 
 def test_c86_one_class_for_all(X):
