@@ -25,6 +25,7 @@ from fastdr.validation import (
     as_matrix,
     check_square,
     is_sparse,
+    names_of,
     raise_not_finite,
 )
 
@@ -87,7 +88,7 @@ def _of_frame(X: Any) -> DaskSource:
         kinds.append(np.dtype(getattr(kind, "numpy_dtype", kind)))
     if not names:
         raise ValueError("Found array with 0 feature(s) while a minimum of 1 is required.")
-    return DaskSource(X, len(names), np.result_type(*kinds), names)
+    return DaskSource(X, len(names), np.result_type(*kinds), names_of(X))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ class DaskSource:
     def blocks(self) -> Iterator[AnyArray]:
         """Yield the chunks as dense arrays, computed one by one; none of them is empty."""
         for chunk in self.chunks:
-            rows = _rows_of(computed(chunk), self.columns)
+            rows = _rows_of(computed(chunk), self.labels)
             yield from rows.blocks() if isinstance(rows, SparseSource) else [rows][:len(rows)]
 
     def summed(self, function: Callable[..., Any], weights: FloatArray | None = None,
@@ -175,7 +176,7 @@ class DaskSource:
         cut = [[None] * len(self.chunks) if weights is None else self._split(weights),
                *map(self._split, values)]
         nodes = [apply(shared, chunk, index, None if starts is None else starts[index],
-                       self.columns, *parts)
+                       self.labels, *parts)
                  for index, (chunk, *parts) in enumerate(zip(self.chunks, *cut, strict=True))]
         while len(nodes) > 1:
             nodes = [add(nodes[start:start + FAN_IN]) for start in range(0, len(nodes), FAN_IN)]
@@ -212,7 +213,12 @@ class DaskSource:
         meta = type(frame)(np.empty((0, len(names)), dtype), index=frame.index[:0],
                            columns=list(names))
         return self.collection.map_partitions(_mapped_frame, function, list(names), dtype,
-                                              self.columns, meta=meta)
+                                              self.labels, meta=meta)
+
+    @property
+    def labels(self) -> list[str] | None:
+        """What columns are called in errors, and in the partitions of a frame."""
+        return [str(name) for name in self.collection.columns] if self._framed else self.columns
 
     @property
     def _framed(self) -> bool:

@@ -15,7 +15,7 @@ from fastdr.sources import ArraySource, BlockSource, Source, as_source, prefetch
 from fastdr.sparse import SparseSource
 from fastdr.stores import array_source
 from fastdr.tables import frame_source, table_source
-from fastdr.validation import as_matrix, whole
+from fastdr.validation import as_matrix, names_of, whole
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -195,9 +195,8 @@ def batch_source(batches: Iterator[Any]) -> Source:
     if first is None:
         raise ValueError("X is an iterator without a batch; it may have been read before.")
     head = as_matrix(first, "the first batch")
-    names = [str(name) for name in getattr(first, "columns", ())]
     unread = chain([head], batches)
     blocks = read_once(lambda: (as_matrix(batch, "a batch") for batch in unread),
                        "an iterator of batches")
-    return BlockSource(blocks, head.shape[1], None, np.dtype(head.dtype), names or None,
+    return BlockSource(blocks, head.shape[1], None, np.dtype(head.dtype), names_of(first),
                        rereadable=False)

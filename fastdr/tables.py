@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastdr.sources import BlockSource, Source, block_rows, read_once
-from fastdr.validation import MAY_BE_MISSING, AnyArray, as_matrix
+from fastdr.validation import MAY_BE_MISSING, AnyArray, as_matrix, names_of
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
 
@@ -115,9 +115,8 @@ def frame_source(frame: Any, rows: int | None, columns: Sequence[str] | None = N
         if missing:
             raise ValueError(f"X has no column {missing[0]!r}; it has {list(frame.columns)}.")
         frame = frame[list(columns)]
-    names = [str(name) for name in frame.columns]
-    total = len(frame)
-    step = rows or block_rows(max(1, len(names)))
+    width, total = len(frame.columns), len(frame)
+    step = rows or block_rows(max(1, width))
 
     def part(start: int, count: int) -> Any:
         return (frame.iloc[start:start + count] if hasattr(frame, "iloc")
@@ -126,7 +125,7 @@ def frame_source(frame: Any, rows: int | None, columns: Sequence[str] | None = N
     def blocks() -> Iterator[AnyArray]:
         return (as_matrix(part(start, step)) for start in range(0, total, step))
 
-    return BlockSource(blocks, len(names), total, as_matrix(part(0, 1)).dtype, names)
+    return BlockSource(blocks, width, total, as_matrix(part(0, 1)).dtype, names_of(frame))
 
 
 def _of_files(arrow: Any, paths: Sequence[Path], facts: Callable[[Path], tuple[Any, list[int]]],

@@ -183,6 +183,12 @@ def check_features(X: Any, columns: int, features: int, names: Sequence[str] | N
                          f"{', '.join(map(str, given))} instead of {', '.join(names)}.")
 
 
+def names_of(X: Any) -> list[str] | None:
+    """Return the names of the columns of a frame if all are strings: numbers are no names."""
+    names = list(getattr(X, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
 def as_numbers(values: Any, name: str) -> AnyArray:
     """Return what goes with rows, such as a mean, as an aligned array of real numbers."""
     check_masks(values, name)

@@ -257,6 +257,16 @@ def test_faults_of_frames(X):
         PCA().fit(table).transform(table[list("qprst")])
 
 
+def test_columns_that_are_numbered_have_no_names(X):
+    table = pd.DataFrame(X)
+    pca = PCA(2).fit(dd.from_pandas(table, npartitions=3))
+    assert not hasattr(pca, "feature_names_in_")
+    assert pca.transform(table).shape == pca.transform(X).shape  # without a warning
+    parts = [table[:500], table[500:][[1, 0, 2, 3, 4]]]
+    with pytest.raises(ValueError, match="partition has columns"):
+        PCA(2).fit(dd.from_map(lambda index: parts[index], range(2), meta=table[:0]))
+
+
 def test_columns_of_a_frame_may_have_the_same_name(X):
     table = dd.from_pandas(pd.DataFrame(X, columns=list("ppqrq")), npartitions=3)
     assert_same(PCA(2).fit(table), PCA(2).fit(X))

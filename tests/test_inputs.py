@@ -314,6 +314,15 @@ def test_frames_whose_numbers_are_of_several_kinds(block_rows):
             open_rows(frame)
 
 
+def test_columns_that_are_numbered_have_no_names(X):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X)
+    for rows in (frame, open_rows(frame), iter([frame])):
+        pca = PCA(2).fit(rows)
+        assert not hasattr(pca, "feature_names_in_")
+        assert pca.transform(frame).shape == pca.transform(X).shape  # without a warning
+
+
 def test_a_file_cut_while_it_is_read(X, tmp_path):
     path = as_npy(X, tmp_path)
     blocks = open_rows(path, block_rows=400, prefetch=False).blocks()
