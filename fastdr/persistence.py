@@ -53,7 +53,8 @@ def save(model: Model, path: str | PathLike[str],
     TypeError
         If the labels of classes are objects other than strings, numbers and bool.
     ValueError
-        If there is something at `path` that is not a regular file.
+        If there is something at `path` that is not a regular file, or the model could not be
+        loaded: its names are not one string a feature, or an array is not finite.
 
     Examples
     --------
@@ -74,9 +75,11 @@ def save(model: Model, path: str | PathLike[str],
         "report": dict(getattr(model, "report", report or {})),
         **kind.entries(model),
     }
+    arrays = kind.arrays(model)
+    _check(header, arrays)  # so that what was written can be read
     text = json.dumps(header, default=_plain)
     with replacing(path) as part:
-        part.write_bytes(to_bytes(dict(kind.arrays(model)), {"fastdr": text}))
+        part.write_bytes(to_bytes(arrays, {"fastdr": text}))
 
 
 def load(path: str | PathLike[str]) -> Model:

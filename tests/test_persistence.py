@@ -205,6 +205,18 @@ def test_tampered_files_are_refused_in_words(written, change, words):
     assert "bad.fdr" in str(caught.value)
 
 
+@pytest.mark.parametrize(("parts", "words"), [
+    ({"feature_names": ("a",)}, "one string for each"), ({"feature_names": (1, 2)}, "one string"),
+    ({"report": [1]}, "cannot|must be")])
+def test_models_that_could_not_be_loaded_are_not_saved(tmp_path, parts, words):
+    path = tmp_path / "m.fdr"
+    path.write_bytes(b"as it was")
+    with pytest.raises((ValueError, TypeError), match=words):
+        fastdr.LinearModel([0.0, 0.0], [[1.0, 0.0]], [1.0], **parts).save(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["m.fdr"]
+    assert path.read_bytes() == b"as it was"
+
+
 @pytest.mark.parametrize("missing", ["rank", "whiten", "noise_variance", "report"])
 def test_a_header_without_an_entry_is_refused(written, missing):
     path = written()
