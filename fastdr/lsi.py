@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple, Self
@@ -31,6 +30,7 @@ from fastdr.lsi_model import (
     weighed,
 )
 from fastdr.persistence import load
+from fastdr.texts import as_texts, check_distinct, plain_parameters, titles_of, vectorizer_of
 from fastdr.truncated_svd import TruncatedSVD
 from fastdr.validation import AnyArray, FloatArray, check_values, finite, is_sparse, whole
 
@@ -38,7 +38,6 @@ EPS = float(np.finfo(np.float64).eps)
 UNNAMED = ("this index was fitted to counts without names of terms, so texts cannot be read; fit "
            "with terms=, or pass counts.")
 TIGHT = 1e-6  # tolerance at which an iteration is believed to have missed nothing, if not proved
-TITLE = 200  # characters of a text that are kept as its title
 
 
 class Hit(NamedTuple):
@@ -142,7 +141,7 @@ class LSI(
             names = tuple(map(str, terms))
         elif terms is not None:
             raise ValueError("terms are names of columns of counts; texts bring their own.")
-        _check_distinct(names)
+        check_distinct(names)
         rows = as_counts(counts, self.weighting)
         weights = term_weights(rows, self.weighting, rows.shape[0])
         matrix = weighed(rows, weights, self.weighting)
@@ -152,7 +151,7 @@ class LSI(
         check_extent(matrix)
         wanted = min(self.n_components, *matrix.shape)
         svd = TruncatedSVD(wanted, tol=self.tol, random_state=self.random_state).fit(matrix)
-        self.model_ = self._model(svd, matrix, weights, names, _titles(titles, texts))
+        self.model_ = self._model(svd, matrix, weights, names, titles_of(titles, texts))
         return self
 
     def _model(self, svd: TruncatedSVD, matrix: csr_array, weights: FloatArray,
@@ -173,7 +172,7 @@ class LSI(
             report["certificate"] = told.as_dict()
         return LSIModel(
             svd.components_[:rank], values[:rank], svd.transform(matrix)[:, :rank], weights,
-            self.weighting, 0.0, rest, names, titles, _plain_parameters(self.vectorizer),
+            self.weighting, 0.0, rest, names, titles, plain_parameters(self.vectorizer),
             report)
 
     def transform(self, documents: Any, scaled: bool = False) -> FloatArray:
@@ -287,7 +286,7 @@ class LSI(
         check_values({"decay": decay}, {"decay": (
             finite(decay) and 0 < decay <= 1, "a number above 0 and at most 1")})
         known, model, fresh = self._known(), self.model_, tuple(map(str, terms))
-        texts = _texts(documents)
+        texts = as_texts(documents)
         if known is None and texts is not None:
             raise TypeError(UNNAMED)
         counts, names, texts = self._read(documents if texts is None else texts, known)
@@ -299,8 +298,8 @@ class LSI(
         if known is not None and len(known) + len(fresh) != counts.shape[1]:
             raise ValueError(f"documents have {counts.shape[1]} terms, of which the index names "
                              f"{len(known)}; terms= has {len(fresh)} new names.")
-        _check_distinct(None if known is None else (*known, *fresh))
-        given = _titles(titles, texts) or tuple("" for _ in range(counts.shape[0]))
+        check_distinct(None if known is None else (*known, *fresh))
+        given = titles_of(titles, texts) or tuple("" for _ in range(counts.shape[0]))
         self.model_ = model.added(counts, fresh, given, float(decay), self.n_components)
         return self
 
@@ -337,7 +336,7 @@ class LSI(
 
     def _counts(self, documents: Any) -> Any:
         """Return counts of the known terms."""
-        texts = _texts(documents)
+        texts = as_texts(documents)
         if texts is None:
             return documents
         known = self._known()
@@ -348,7 +347,7 @@ class LSI(
     def _read(self, documents: Any, known: tuple[str, ...] | None = None
               ) -> tuple[Any, tuple[str, ...] | None, list[str] | None]:
         """Return counts, terms (known ones first) and texts, None if counts were given."""
-        texts = _texts(documents)
+        texts = as_texts(documents)
         if texts is None:
             if not (is_sparse(documents) or np.ndim(documents) == 2):
                 raise TypeError(f"documents is {type(documents).__name__}; expected texts, or a "
@@ -389,7 +388,7 @@ class LSI(
         if not isinstance(model, LSIModel):
             raise ValueError(f"{path} holds a {type(model).__name__}, which has no documents to "
                              "search; fit texts to get one.")
-        cutter = CountVectorizer(**_parameters(model.tokens)) if model.tokens else None
+        cutter = vectorizer_of(model.tokens) if model.tokens else None
         self = cls(max(1, len(model.components)), model.weighting, vectorizer=cutter)
         self.model_ = model
         return self
@@ -433,53 +432,3 @@ class LSI(
 
 def _check_top(top: Any) -> None:
     check_values({"top": top}, {"top": (whole(top, 1), "an integer of at least 1")})
-
-
-def _check_distinct(names: tuple[str, ...] | None) -> None:
-    """Refuse names of terms that occur twice: a word of a text would not know its column."""
-    if names is not None and len(set(names)) < len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise ValueError(f"the term {twice!r} names two columns; names of terms must differ.")
-
-
-def _texts(documents: Any) -> list[str] | None:
-    """Return texts as a list, None for what is not texts."""
-    if isinstance(documents, str | bytes):
-        raise TypeError("documents is one text; give a list of texts.")
-    if is_sparse(documents) or not isinstance(documents, Iterable) or (
-            isinstance(documents, np.ndarray) and documents.dtype.kind not in "UTO"):
-        return None
-    if hasattr(documents, "iloc") and getattr(documents, "ndim", 1) == 2:  # a frame of counts
-        return None
-    items = list(documents)
-    if items and not isinstance(items[0], str):
-        return None
-    others = {type(item).__name__ for item in items if not isinstance(item, str)}
-    if others:
-        raise TypeError(f"documents mixes texts and {', '.join(sorted(others))}; give texts only.")
-    return items
-
-
-def _titles(titles: Sequence[str] | None, texts: list[str] | None) -> tuple[str, ...] | None:
-    """Return the given titles, or the beginnings of texts."""
-    if titles is not None:
-        return tuple(map(str, titles))
-    if texts is None:
-        return None
-    return tuple(" ".join(text[:2 * TITLE].split())[:TITLE] for text in texts)
-
-
-def _plain_parameters(vectorizer: CountVectorizer | None) -> dict[str, Any]:
-    """Return the parameters that differ from scikit-learn's defaults."""
-    if vectorizer is None:
-        return {}
-    usual = CountVectorizer().get_params()
-    return {name: list(value) if isinstance(value, tuple) else value
-            for name, value in vectorizer.get_params().items()
-            if value is not usual[name] and value != usual[name] and name != "vocabulary"}
-
-
-def _parameters(tokens: Any) -> dict[str, Any]:
-    """Return parameters of a vectorizer from those in a file."""
-    return {name: tuple(value) if name == "ngram_range" else value
-            for name, value in tokens.items()}
