@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -21,12 +20,11 @@ from fastdr.plan import Plan
 from fastdr.solvers import Spectrum
 from fastdr.sources import ArraySource, Source
 from fastdr.sparse import SparseSource, sparse_moments
-from fastdr.statistics import SMALLEST, Moments, column_moments
+from fastdr.statistics import Moments, column_moments, vanished
 from fastdr.streams import Batch, Stream, gone, grown, weights_of
 from fastdr.validation import LARGEST_SQUARE, FloatArray, as_vector, whole, working_dtype
 from fastdr.windows import Window
 
-EPS = float(np.finfo(np.float64).eps)
 SPARE = 20  # axes kept beyond those asked for, at least, where a scatter is truncated
 
 
@@ -312,8 +310,7 @@ class BatchedAxes(AxesEstimator):
 
 def _check_scales(total: Moments | LowRankMoments) -> None:
     """Refuse columns so small that they may vary though float64 does not hold their squares."""
-    size = np.abs(total.mean)
-    lost = (total.squares < SMALLEST) & (size > 0) & (size < math.sqrt(SMALLEST) / EPS)
+    lost = (total.mean != 0) & vanished(total.squares, np.abs(total.mean))
     if lost.any():
         shown = ", ".join(map(str, np.flatnonzero(lost)[:5]))
         raise ValueError(f"the squares of column(s) {shown} leave the range of float64, so their "

@@ -37,7 +37,7 @@ from fastdr.validation import (
 from fastdr.within import (
     ClassSample,
     Within,
-    check_squares,
+    check_variances,
     covariance_of,
     ledoit_wolf,
     of_estimator,
@@ -228,7 +228,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
         sample = ClassSample(total.classes, total.counts, total.weights, total.means, total.rests)
         priors = self._priors(sample)
         weight = float(total.weights.sum())
-        check_squares(np.diagonal(total.within))
+        check_variances(np.diagonal(total.within))
         matrix = total.within / weight
         self.model_ = self._model(sample, priors, Within.of_matrix(
             matrix, int(total.counts.sum())), source.dtype)
@@ -281,7 +281,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
             within = within.with_ridge(ridge)
         elif isinstance(self.shrinkage, Real):
             within = within.shrunk(float(self.shrinkage))
-        check_squares(within.squares)
+        check_variances(within.squares)
         within = without_noise(within, sample, dtype)
         features, classes = within.squares.size, len(sample.classes)
         number = self._number(classes, features)

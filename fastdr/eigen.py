@@ -19,7 +19,7 @@ from fastdr.models import fix_signs, times_power
 from fastdr.plan import PROOF, race
 from fastdr.power import power
 from fastdr.solvers import eigh_of
-from fastdr.subspace import lengths
+from fastdr.subspace import unit_rows
 from fastdr.threads import blas_limit, ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -325,8 +325,7 @@ def _unit_rows(columns: ArrayLike, size: int, name: str) -> FloatArray:
         given = given[:, None]
     if given.ndim != 2 or given.shape[0] != size or not np.isfinite(given).all():
         raise ValueError(f"{name} has shape {given.shape}; expected ({size}, j), finite.")
-    norms = lengths(given.T)
-    return np.ascontiguousarray((given / np.where(norms > 0, norms, 1.0)).T)
+    return unit_rows(given.T)[0]
 
 
 def _dense(matrix: AnyArray | None, action: Action, k: int, tol: float) -> Ritz:

@@ -17,7 +17,7 @@ from fastdr.certificate import Certificate, told_by
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, sparse_product
 from fastdr.statistics import check_squares
-from fastdr.subspace import lengths
+from fastdr.subspace import lengths, unit_rows
 from fastdr.threads import blas_limit, ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -138,7 +138,7 @@ class LSIModel:
 
         def fill(part: int) -> None:
             rows = slice(edges[part], edges[part + 1])
-            units[rows] = _units(self.documents[rows])
+            units[rows] = unit_rows(self.documents[rows])[0]
 
         ordered_map(fill, len(edges) - 1)
         return read_only(units)
@@ -157,7 +157,7 @@ class LSIModel:
         that rounding does not tell from the best; memory of some chunks, and of `units`, which
         are made once.
         """
-        given = _units(_checked(placed))
+        given = unit_rows(_checked(placed))[0]
         top = min(top, len(self.documents))
         found = [self._nearest(given[first:first + ASKED], top)
                  for first in range(0, len(given), ASKED)]
@@ -186,7 +186,7 @@ class LSIModel:
         cosines = np.empty(len(asked))
         for first in range(0, len(asked), block_rows(given.shape[1])):
             some = slice(first, first + block_rows(given.shape[1]))
-            cosines[some] = np.einsum("ij,ij->i", _units(self.documents[places[some]]),
+            cosines[some] = np.einsum("ij,ij->i", unit_rows(self.documents[places[some]])[0],
                                       given[asked[some]])
         cosines = np.clip(cosines, -1.0, 1.0)
         order = np.lexsort((places, -cosines, asked))
@@ -196,7 +196,7 @@ class LSIModel:
 
     def similarities(self, placed: Any) -> FloatArray:
         """Return signed cosines of `placed` (m, k) to all documents, (m, n); 0 for zero vectors."""
-        given = _units(_checked(placed))
+        given = unit_rows(_checked(placed))[0]
         edges, result = self._edges(len(given)), np.empty((len(given), len(self.documents)))
 
         def fill(part: int) -> None:
@@ -342,13 +342,4 @@ def _checked(placed: Any) -> FloatArray:
     """Return placed vectors as finite float64 rows, (m, k)."""
     rows = np.atleast_2d(as_numbers(placed, "placed")).astype(np.float64, copy=False)
     raise_not_finite(rows, "placed")
-    return rows
-
-
-def _units(rows: FloatArray) -> FloatArray:
-    """Return rows of length 1; zero rows stay."""
-    peaks = np.abs(rows).max(axis=1, initial=0.0)
-    rows = rows / np.where(peaks > 0, peaks, 1.0)[:, None]  # squares need not exist
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    rows /= np.where(lengths > 0, lengths, 1.0)[:, None]
     return rows

@@ -157,10 +157,12 @@ class LinearModel(PartlyObserved):
                 self.exponent > MOST_EXPONENT):
             raise ValueError(f"rank={self.rank} or exponent={self.exponent} is impossible: at most "
                              f"{axes}, and from -{MOST_EXPONENT} to {MOST_EXPONENT} are allowed.")
-        spread = self.deviations[:self.rank]
-        if self.whiten and not ((spread > 0) & np.isfinite(spread)).all():
-            raise ValueError(f"whiten={self.whiten!r} divides by the deviations along the first "
-                             f"{self.rank} axes, the rank, and one of them is 0 or infinite.")
+        if self.whiten:
+            spread = self.deviations[:self.rank]
+            if not ((spread > 0) & np.isfinite(spread)).all():
+                raise ValueError(
+                    f"whiten={self.whiten!r} divides by the deviations along the first {self.rank} "
+                    "axes, the rank, and one of them is 0 or infinite.")
         numbers = self.total_variance, self.noise_variance, self.left_out
         if not all(0 <= number < math.inf for number in numbers):
             raise ValueError(f"total_variance, noise_variance and left_out are {numbers}; expected "

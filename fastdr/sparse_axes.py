@@ -20,7 +20,7 @@ from fastdr.scatter import chain_error
 from fastdr.solvers import Spectrum, eigh_of
 from fastdr.sparse import SparseAction, SparseMoments, SparseSource, sparse_moments
 from fastdr.sparse_scatter import sparse_gram, sparse_images, sparse_outer_gram
-from fastdr.statistics import SMALLEST
+from fastdr.statistics import SMALLEST, vanished
 from fastdr.topk import SINGLE_TOL, TOL, Iteration, sharp, told_of, unscaled
 from fastdr.validation import AnyArray, FloatArray, check_square, working_dtype
 
@@ -161,9 +161,8 @@ def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatAr
     others, and are copied then.
     """
     told, own, given = sparse_moments(rows, weights, mean), np.zeros(rows.features, int), rows
-    small = told.squares < SMALLEST
-    if standardize and small.any():
-        own = _own_units(rows, told.exponent, small)
+    if standardize and (told.squares < SMALLEST).any():
+        own = _own_units(rows, told)
     if own.any():
         values = np.ldexp(rows.values.astype(np.float64), own[rows.indices])
         given = replace(rows, values=values, exponent=None)
@@ -178,15 +177,12 @@ def centred_sparse(rows: SparseSource, weights: FloatArray | None, mean: FloatAr
         len(rows) < rows.features, False, told.exponent)
 
 
-def _own_units(rows: SparseSource, exponent: int, small: AnyArray) -> AnyArray:
-    """Return (d,) exponents that bring columns near 1, 0 unless some of the `small` ones are so.
-
-    In units of 2**-`exponent` they have no squares, or they have, and do not vary.
-    """
+def _own_units(rows: SparseSource, told: SparseMoments) -> AnyArray:
+    """Return (d,) exponents that bring columns near 1, 0 unless squares of some vanished."""
     peaks = np.zeros(rows.features)
     np.maximum.at(peaks, rows.indices[:rows.stored], np.abs(rows.values[:rows.stored]))
     own: AnyArray = np.where(peaks > 0, -np.frexp(peaks)[1], 0)
-    lost = small & (peaks > 0) & (np.ldexp(peaks, exponent) < math.sqrt(SMALLEST) / EPS)
+    lost = (peaks > 0) & vanished(told.squares, np.ldexp(peaks, told.exponent))
     return own if lost.any() else np.zeros_like(own)
 
 

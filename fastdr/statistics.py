@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -290,6 +291,15 @@ class Moments(Weighted):
     def variances(self, ddof: float = 1) -> FloatArray:
         """Return the (d,) variances of the features."""
         return self.squares / self.divisor(ddof)
+
+
+def vanished(squares: FloatArray, sizes: FloatArray) -> AnyArray:
+    """Tell what columns, unless they are 0, may vary though sums of squares of such `sizes` vanish.
+
+    Of larger ones the deviations would have to be mere rounding.
+    """
+    seen = math.sqrt(SMALLEST) / float(np.finfo(np.float64).eps)
+    return np.asarray((squares < SMALLEST) & (sizes < seen))
 
 
 def check_squares(squares: FloatArray, varying: bool, way_out: str = "") -> None:

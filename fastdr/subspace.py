@@ -365,10 +365,16 @@ def _finite(values: AnyArray) -> AnyArray:
     return values
 
 
+def unit_rows(rows: AnyArray) -> tuple[FloatArray, FloatArray]:
+    """Return rows of length 1 and the lengths, whose squares need not exist; zero rows stay."""
+    units = rows.astype(np.float64, order="C")
+    peaks = np.abs(units).max(axis=1, initial=0.0)
+    units /= np.where(peaks > 0, peaks, 1.0)[:, None]
+    sizes = np.sqrt(np.einsum("ij,ij->i", units, units))
+    units /= np.where(sizes > 0, sizes, 1.0)[:, None]
+    return units, peaks * sizes
+
+
 def lengths(rows: AnyArray) -> FloatArray:
     """Return Euclidean lengths whose squares need not exist."""
-    values = rows.astype(np.float64)
-    peak = np.abs(values).max(axis=1, initial=0.0)
-    values /= np.where(peak == 0, 1.0, peak)[:, None]
-    found: FloatArray = peak * np.sqrt(np.einsum("ij,ij->i", values, values))
-    return found
+    return unit_rows(rows)[1]

@@ -227,7 +227,7 @@ def _covariance(estimator: Any, features: int) -> FloatArray:
     return found
 
 
-def check_squares(squares: FloatArray) -> None:
+def check_variances(squares: FloatArray) -> None:
     """Refuse columns that vary within classes by what float64 does not hold the squares of."""
     held = (squares == 0) | ((squares >= LEAST) & (squares < np.inf))
     if not held.all():
