@@ -195,10 +195,14 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
     reading = source if once is None else once.rows
 
     def first_pass(exponents: NDArray[np.intc]) -> CentredRows:
-        given = _scaled(source, exponents) if exponents.any() else reading
+        moved = exponents.any()
+        given = _scaled(source, exponents) if moved else reading
         found = _moments(given, weights, scatter and not wide, precision)
         about = None if mean is None else np.ldexp(mean, exponents)
-        return _told(source, weights, found, found.weight - (mean is None), about)
+        single = (working_dtype(source.dtype) == np.float32 and not double and not moved
+                  and (wide or found.count > FEW_ROWS))
+        return _told(source, weights, found, found.weight - (mean is None), about, wide=wide,
+                     single=single, exponent=int(exponents[0]))
 
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         result = first_pass(np.zeros(features, np.intc))
@@ -207,9 +211,6 @@ def centred_rows(source: Source, weights: FloatArray | None = None, *,
         exponents = _rescue_exponents(result, standardize)
         if exponents.any():
             result = first_pass(exponents)
-    single = (working_dtype(source.dtype) == np.float32 and not double and not exponents.any()
-              and (wide or result.count > FEW_ROWS))
-    result = replace(result, wide=wide, single=single, exponent=int(exponents[0]))
     if standardize:
         return standardized(result, exponents)
     return result.scaled(level(result.squares))
@@ -317,11 +318,12 @@ def _rescue_exponents(rows: CentredRows, each: bool) -> NDArray[np.intc]:
 
 
 def _told(source: Source, weights: FloatArray | None, found: Moments | ColumnMoments |
-          LowRankMoments, divisor: float, about: FloatArray | None) -> CentredRows:
+          LowRankMoments, divisor: float, about: FloatArray | None, *, wide: bool = False,
+          single: bool = False, exponent: int = 0) -> CentredRows:
     """Return rows of these moments, centred at their mean or at a known one; takes the scatter."""
     scatter = found.scatter if isinstance(found, Moments) else None
     rows = CentredRows(source, weights, found.mean, found.squares, scatter, None, found.count,
-                       found.weight, divisor, wide=False, single=False,
+                       found.weight, divisor, wide, single, exponent,
                        lost=found.rest if about is None else None)
     if about is None:
         return rows

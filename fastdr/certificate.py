@@ -18,7 +18,6 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf
 
-from fastdr.operators import multiply
 from fastdr.validation import AnyArray, FloatArray
 
 EPS = float(np.finfo(np.float64).eps)
@@ -287,7 +286,7 @@ def judged(matrix: FloatArray, values: FloatArray, vectors: FloatArray, followin
     `matrix` is positive semi-definite to rounding; the bounds also hold for any matrix that
     differs from it by at most `error` in norm. 2 d² k operations, and those of `proved`.
     """
-    moved = multiply(matrix, vectors.T).T
+    moved = vectors @ matrix
     moved -= values[:, None] * vectors
     residuals = np.sqrt(np.einsum("ij,ij->i", moved, moved))
     spread = math.sqrt(residuals @ residuals)

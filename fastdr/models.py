@@ -56,9 +56,14 @@ def fix_signs(components: AnyArray) -> AnyArray:
     step = max(1, block_rows(components.shape[1]) // 8)
     for start in range(0, len(components), step):
         part = components[start:start + step]
-        size = np.abs(part)
-        first = np.argmax(size >= (1 - TIE) * size.max(axis=1, keepdims=True), axis=1)
-        part *= np.where(part[np.arange(len(part)), first] < 0, -1, 1)[:, None]
+        above, below = part.max(axis=1), -part.min(axis=1)
+        signs = np.where(above < below, -1, 1)
+        tied = np.minimum(above, below) >= (1 - TIE) * np.maximum(above, below)
+        for row in np.flatnonzero(tied):
+            size = np.abs(part[row])
+            first = np.argmax(size >= (1 - TIE) * size.max())
+            signs[row] = -1 if part[row, first] < 0 else 1
+        part *= signs[:, None]
     return components
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,10 @@ from fastdr.missing import ObservedRows
 from fastdr.models import LinearModel, Whitening, fix_signs, times_power
 from fastdr.plan import Plan
 from fastdr.solvers import Spectrum
-from fastdr.validation import working_dtype
+from fastdr.validation import AnyArray, working_dtype
 
 EPS = float(np.finfo(np.float64).eps)
+_spelt = cache(str)  # a dtype, for which NumPy takes as long as for a product of vectors
 
 
 class Wanted(NamedTuple):
@@ -41,9 +42,7 @@ def axes_model(rows: CentredRows, found: Spectrum, way: Plan, count: int, wanted
     features, axes = rows.mean.size, len(found.values)
     left_out = found.left_out / rows.divisor
     others = min(count, features) - axes
-    components = fix_signs(found.vectors).astype(working_dtype(rows.source.dtype))
-    if found.certificate is not None:
-        found = replace(found, certificate=found.certificate.stored(components))
+    components = fix_signs(found.vectors).astype(working_dtype(rows.source.dtype), copy=False)
     return LinearModel(
         mean=np.ldexp(rows.mean, -rows.exponent),
         components=components,
@@ -52,12 +51,12 @@ def axes_model(rows: CentredRows, found: Spectrum, way: Plan, count: int, wanted
         noise_variance=left_out / others if others else 0.0,
         rank=found.rank,
         left_out=left_out,
-        report=_report(rows, found, way, count, wanted.solver),
+        report=_report(rows, found, components, way, count, wanted.solver),
         **_taken_over(rows, count, wanted))
 
 
-def _report(rows: CentredRows, found: Spectrum, way: Plan, count: int, asked: str
-            ) -> dict[str, Any]:
+def _report(rows: CentredRows, found: Spectrum, components: AnyArray, way: Plan, count: int,
+            asked: str) -> dict[str, Any]:
     reason = way.reason
     if found.reason:
         reason = f"{found.solver} took over from {way.solver}: {found.reason}; {reason}"
@@ -65,7 +64,7 @@ def _report(rows: CentredRows, found: Spectrum, way: Plan, count: int, asked: st
         "solver": found.solver, "asked_for": asked, "reason": reason,
         "method": found.method, "passes": 1 + found.passes, "rows": count,
         "features": rows.mean.size, "components": len(found.values), "rank": found.rank,
-        "weight": rows.weight, "divisor": rows.divisor, "dtype": str(rows.source.dtype),
+        "weight": rows.weight, "divisor": rows.divisor, "dtype": _spelt(rows.source.dtype),
         "variance_error": float(times_power(found.error / rows.divisor, -2 * rows.unit)),
     }
     if rows.count != count:
@@ -74,7 +73,8 @@ def _report(rows: CentredRows, found: Spectrum, way: Plan, count: int, asked: st
         report |= {"columns": found.columns, "residual": found.residual,
                    "converged": found.converged}
     if found.certificate is not None:
-        report["certificate"] = found.certificate.times(1 / rows.divisor).as_dict()
+        told = found.certificate.stored(components).times(1 / rows.divisor)
+        report["certificate"] = told.as_dict()
     return report
 
 

@@ -78,7 +78,7 @@ def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) 
 
     The point about which sums are gathered.
     """
-    size = max(1, min(256, (1 << 17) // rows.shape[1]))
+    size = max(1, min(256, (1 << 17) // rows.shape[1], max(SAMPLE, len(rows) // 16)))
     head = (read(rows[:size]) if weight is None else
             np.concatenate([read(rows[part]) for part in _heavy(weight, min(size, SAMPLE))]))
     head = head.astype(np.float64, order="C", copy=False)

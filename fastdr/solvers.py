@@ -91,7 +91,7 @@ def _calm(solve: Callable[Concatenate[CentredRows, Others], Spectrum]
     """Let LAPACK keep to one thread where the matrix is small; see `calm_blas`."""
     @wraps(solve)
     def run(rows: CentredRows, /, *others: Others.args, **named: Others.kwargs) -> Spectrum:
-        with calm_blas(3.0 * min(rows.count, rows.mean.size) ** 3):
+        with calm_blas(2.0 * min(rows.count, rows.mean.size) ** 3):
             return solve(rows, *others, **named)
 
     return run

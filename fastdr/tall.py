@@ -68,7 +68,7 @@ def upright(rows: CentredRows) -> tuple[Tall, FloatArray]:
     if rows.scatter is not None:
         varying = np.flatnonzero(rows.squares > 0)
         every = varying.size == rows.mean.size
-        return tall, rows.scatter if every else rows.scatter[varying[:, None], varying]
+        return tall, rows.scatter if every else rows.scatter[varying].take(varying, axis=1)
     if rows.far:
         return tall, gram_of(tall)
     array = gathered(rows.source).array

@@ -192,6 +192,18 @@ def test_signs():
     assert fix_signs(np.zeros((0, 3))).shape == (0, 3)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_signs_are_those_of_the_first_of_the_largest_entries(rng, dtype):
+    V = rng.integers(-2, 3, (500, 5)) * (1 + 1e-7 * rng.integers(-20, 21, (500, 5)))
+    V = V.astype(dtype)
+    expected = V.copy()
+    for row in expected:
+        sizes = np.abs(row)
+        first = row[sizes >= (1 - 1e-6) * sizes.max()][0]
+        row *= -1 if first < 0 else 1
+    np.testing.assert_array_equal(fix_signs(V), expected)
+
+
 def test_a_pickle_is_as_frozen_and_no_larger_after_use(rows):
     model = handmade(whiten="pca")
     before = len(pickle.dumps(model))
