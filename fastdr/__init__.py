@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastdr.backend import unpatch_sklearn as unpatch_sklearn
     from fastdr.certificate import Certificate as Certificate
     from fastdr.class_statistics import ClassMoments as ClassMoments
+    from fastdr.covariances import covariance as covariance
     from fastdr.discriminant import LinearDiscriminantAnalysis as LinearDiscriminantAnalysis
     from fastdr.discriminant_model import DiscriminantModel as DiscriminantModel
     from fastdr.drift import Drift as Drift
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from fastdr.singular import svds as svds
     from fastdr.singular_model import SingularModel as SingularModel
     from fastdr.statistics import Moments as Moments
-    from fastdr.statistics import covariance as covariance
     from fastdr.statistics import moments as moments
     from fastdr.subspace import Subspace as Subspace
     from fastdr.threads import get_num_threads as get_num_threads
@@ -66,7 +66,7 @@ _HOME = {
     "PCA": "pca", "Plan": "plan", "Projector": "_serve", "SVDResult": "singular",
     "SingularModel": "singular_model", "SolverInfo": "eigen", "Subspace": "subspace",
     "TruncatedSVD": "truncated_svd",
-    "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "statistics",
+    "UnmixingModel": "unmixing_model", "certify": "eigen", "covariance": "covariances",
     "eigsh": "eigen", "svds": "singular",
     "get_num_threads": "threads", "load": "persistence", "moments": "statistics",
     "num_threads": "threads", "open_rows": "inputs", "patch_sklearn": "backend",

@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from fastdr.axes_estimator import AxesEstimator
 from fastdr.centring import centred_moments, centred_rows, rows_meant
+from fastdr.column_statistics import column_moments
 from fastdr.low_rank import LowRankMoments
 from fastdr.low_rank_axes import low_rank_spectrum
 from fastdr.models import LinearModel
@@ -20,7 +21,7 @@ from fastdr.plan import Plan
 from fastdr.solvers import Spectrum
 from fastdr.sources import ArraySource, Source
 from fastdr.sparse import SparseSource, sparse_moments
-from fastdr.statistics import Moments, column_moments, vanished
+from fastdr.statistics import Moments, vanished
 from fastdr.streams import Batch, Stream, gone, grown, weights_of
 from fastdr.validation import LARGEST_SQUARE, FloatArray, as_vector, whole, working_dtype
 from fastdr.windows import Window

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
+from fastdr.column_statistics import column_moments
 from fastdr.operators import gram, multiply
 from fastdr.sparse import SparseSource, as_rows
-from fastdr.statistics import Weighted, check_factor, column_moments, counts_of
+from fastdr.statistics import Weighted, check_factor, counts_of
 from fastdr.validation import FloatArray, as_weights
 
 EPS = float(np.finfo(np.float64).eps)

@@ -1,9 +1,8 @@
-"""Count, mean and scatter of rows: statistics that merge, and the covariances made of them."""
+"""Count, mean and scatter of rows: statistics that merge."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -12,9 +11,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from fastdr._dense import PANEL, add_column_sums
+from fastdr._dense import PANEL
 from fastdr.scatter import ScatterSum, middle
-from fastdr.sources import ArraySource, BlockSource, Rows, Source
+from fastdr.sources import ArraySource, Source
 from fastdr.threads import ordered_map
 from fastdr.validation import (
     AnyArray,
@@ -25,7 +24,6 @@ from fastdr.validation import (
     as_weights,
     check_values,
     finite,
-    output,
     raise_not_finite,
     rows_named,
     working_dtype,
@@ -37,10 +35,6 @@ Kind = Literal["frequency", "reliability"]
 SMALLEST, LARGEST = 1e-260, 1e300  # sums of squares that float64 holds with all their digits
 # Below this many rows float64 arithmetic costs next to nothing and is exact for float32 data.
 FEW_ROWS = 4096
-SHRINKING = -530  # exponent that takes sums of squares which overflow into the range
-# Columns and cells that one thread takes at a time in `column_moments`, and the squared distance of
-# the shift from the mean, relative to the variance, up to which squares are corrected for it.
-_COLUMNS, _CELLS, NEAR = 1 << 14, 1 << 22, 4.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,7 @@ class Weighted:
             raise ValueError(f"the squares of these weights, {self.square_weight:g} in sum, leave "
                              "the range of float64; multiply the weights by a power of ten.")
         lost = ddof if kind == "frequency" else ddof * self.square_weight / self.weight
-        return _left(self.count, self.weight, lost, ddof)
+        return degrees_left(self.count, self.weight, lost, ddof)
 
 
 def check_ddof(ddof: Any) -> None:
@@ -120,7 +114,7 @@ def check_factor(factor: Any) -> None:
                                                  "a finite number above 0")})
 
 
-def _left(count: int, weight: float, lost: float, ddof: float) -> float:
+def degrees_left(count: int, weight: float, lost: float, ddof: float) -> float:
     """Return the weight less what the mean has cost; ValueError if nothing is left."""
     if not weight - lost > 0:
         raise ValueError(
@@ -189,7 +183,7 @@ class Moments(Weighted):
         """
         rows = as_matrix(X)
         weight = as_weights(sample_weight, rows.shape[0])
-        total, finite = _gathered(rows, weight, _arithmetic(rows, weight, precision))
+        total, finite = scatter_of(rows, weight, arithmetic(rows, weight, precision))
         if total.outside:
             return cls.of(rows, weight, precision="double")
         shift = total.shift
@@ -237,7 +231,7 @@ class Moments(Weighted):
         """Moments of both sets of rows together, O(d²); squares that overflow are infinite."""
         both, scatter = self._joint(other), self.scatter + other.scatter
         with np.errstate(over="ignore", invalid="ignore"):
-            _add_outer(scatter, both.step, both.share)
+            add_outer(scatter, both.step, both.share)
         return type(self)(both.count, both.weight, both.square_weight, both.mean, scatter,
                           both.rest)
 
@@ -270,7 +264,7 @@ class Moments(Weighted):
         array([[4.]])
         """
         scatter = self.scatter.copy()
-        _add_outer(scatter, self._distance(mean), self.weight)
+        add_outer(scatter, self._distance(mean), self.weight)
         return scatter
 
     def _distance(self, mean: ArrayLike) -> FloatArray:
@@ -280,7 +274,7 @@ class Moments(Weighted):
                    kind: Kind = "frequency") -> FloatArray:
         """Return the (d, d) covariance, about `mean` if it is given; see `divisor`."""
         scatter = self.scatter.copy() if mean is None else self.about(mean)
-        _divided(scatter, self.divisor(ddof, kind), scatter)
+        divided(scatter, self.divisor(ddof, kind), scatter)
         return scatter
 
     @property
@@ -324,12 +318,13 @@ def float_arithmetic(rows: AnyArray, precision: Precision) -> np.dtype[Any]:
     return np.dtype(np.float32 if single else np.float64)
 
 
-def _arithmetic(rows: AnyArray, weight: FloatArray | None, precision: Precision) -> np.dtype[Any]:
+def arithmetic(rows: AnyArray, weight: FloatArray | None, precision: Precision) -> np.dtype[Any]:
+    """Return the type in which products of a panel are summed: exact for 8-bit integers."""
     exact = rows.dtype.itemsize == 1 and weight is None
     return np.dtype(np.int16) if exact else float_arithmetic(rows, precision)
 
 
-def _gathered(rows: AnyArray, weight: FloatArray | None, working: DTypeLike, *,
+def scatter_of(rows: AnyArray, weight: FloatArray | None, working: DTypeLike, *,
               narrow: bool = False) -> tuple[ScatterSum, bool]:
     """Return the sum over all rows, and whether every value is finite."""
     shift = middle(rows, weight, integral=rows.dtype.kind in "iub")
@@ -358,7 +353,7 @@ def _of_huge(rows: AnyArray, weight: FloatArray | None) -> tuple[FloatArray, ...
                 np.ldexp(scatter, exponent + exponent[:, None]))
 
 
-def _add_outer(matrix: FloatArray, vector: FloatArray, factor: float) -> None:
+def add_outer(matrix: FloatArray, vector: FloatArray, factor: float) -> None:
     """Add factor vector vectorᵀ to `matrix`, a few rows at a time."""
     for start in range(0, len(vector), 64):
         part = slice(start, start + 64)
@@ -377,143 +372,7 @@ def moments(X: Any, sample_weight: ArrayLike | None = None) -> Moments:
     return Moments.of(X, sample_weight)
 
 
-def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLike | None = None,
-               ddof: float | None = None, dtype: DTypeLike | None = None,
-               out: AnyArray | None = None) -> AnyArray:
-    """Covariance matrix of the columns of `X`, accurate for any offset.
-
-    Parameters
-    ----------
-    X : (n, d) array of float64, float32, float16, integers or bool
-        Any memory layout; memory-mapped arrays are read in place.
-    sample_weight : (n,), optional
-        Frequencies: how often each row counts. 2 is the row twice, 0 is no row. For reliabilities,
-        whose scale means nothing, see `Moments.covariance`.
-    mean : (d,), optional
-        The known mean; without it the sample mean is used.
-    ddof : float, optional
-        The divisor is the number (or total weight) of rows less `ddof`: by default 1 with the
-        sample mean and 0 with a known one.
-    dtype : float64 or float32, optional
-        Of the result, by default float64. Sums are of float64 in any case. A float32 result of
-        more than 4096 rows of float32 takes half the memory throughout.
-    out : (d, d) float64 or float32 array, optional
-        Where to put the result; it shares no memory with the operands.
-
-    Returns
-    -------
-    (d, d) array, symmetric, in squared units of `X`.
-
-    Raises
-    ------
-    ValueError
-        NaN or infinity in `X`, wrong shapes, too few rows for `ddof`, another `dtype`, or
-        variances that float32 cannot hold if it was asked for.
-    TypeError
-        Sparse, complex or non-numeric `X`.
-
-    Notes
-    -----
-    One pass, O(n d²); extra memory of a few blocks of rows. Error relative to √(C_ii C_jj):
-    a small multiple of rounding for float64; for more than 4096 float32 rows about 1e-8, a few 1e-6
-    where the same numbers occur again and again; 6e-8 more in a float32 result. However it rounds,
-    at most (288 + n/192) 1.1e-16, of float32 rows 1.3e-5 more (Higham, Accuracy and Stability of
-    Numerical Algorithms, 2002, section 3.5); ``X.astype(float)`` has the former.
-
-    References
-    ----------
-    Chan, Golub & LeVeque, Amer. Statist. 37 (1983).
-
-    Examples
-    --------
-    >>> import fastdr
-    >>> fastdr.covariance([[1e9, 1.0], [1e9 + 2, 5.0]])
-    array([[2., 4.],
-           [4., 8.]])
-    """
-    rows = as_matrix(X)
-    kind = _result_dtype(dtype, out)
-    if out is not None:
-        output(out, (rows.shape[1],) * 2, kind, rows, sample_weight, mean)
-    lost = float(mean is None) if ddof is None else ddof
-    check_ddof(lost)
-    if kind == np.float32 and mean is None:
-        narrow = _narrow_covariance(rows, as_weights(sample_weight, len(rows)), lost)
-        if narrow is not None:
-            if out is None:
-                return narrow
-            out[...] = narrow
-            return out
-    found, about = Moments.of(rows, sample_weight), mean
-    exponents = np.where(np.isfinite(found.squares), 0, SHRINKING)
-    if exponents.any():  # sums overflow, which the variances need not
-        found = _of_shrunk(rows, sample_weight, exponents)
-        about = None if mean is None else np.ldexp(as_vector(mean, len(exponents), "mean"),
-                                                   exponents)
-    divisor = found.divisor(lost)
-    if about is not None:
-        _add_outer(found.scatter, found._distance(about), found.weight)
-    if exponents.any():
-        _divided(found.scatter, divisor, found.scatter)
-        divisor = 1.0
-        with np.errstate(over="ignore"):
-            np.ldexp(found.scatter, -exponents - exponents[:, None], out=found.scatter)
-    if kind == np.float32:
-        _refuse_what_float32_cannot_hold(np.diagonal(found.scatter) / divisor)
-        out = np.empty(found.scatter.shape, kind) if out is None else out
-    return _divided(found.scatter, divisor, found.scatter if out is None else out)
-
-
-def _of_shrunk(rows: AnyArray, weight: ArrayLike | None, exponents: AnyArray) -> Moments:
-    """Moments of the rows with columns times 2**exponents."""
-    def blocks() -> Iterator[AnyArray]:
-        for block in ArraySource(rows).blocks():
-            yield np.ldexp(block.astype(np.float64), exponents)
-
-    return Moments.of_source(BlockSource(blocks, rows.shape[1], len(rows)), weight)
-
-
-def _result_dtype(dtype: DTypeLike | None, out: AnyArray | None) -> np.dtype[Any]:
-    """Return the type that was asked for, by `out` if it was not named."""
-    if dtype is None:
-        single = getattr(out, "dtype", None) == np.float32
-        return np.dtype(np.float32 if single else np.float64)
-    try:
-        kind = np.dtype(dtype)
-    except TypeError:
-        kind = None
-    if kind not in (np.float64, np.float32):
-        raise ValueError(f"dtype={dtype!r}; allowed are float64 and float32.")
-    return kind
-
-
-def _narrow_covariance(rows: AnyArray, weight: FloatArray | None, ddof: float) -> AnyArray | None:
-    """Return a float32 covariance where one of float64 never stood, None if that does not do."""
-    working = _arithmetic(rows, weight, None)
-    if working == np.float64:
-        return None
-    count, whole, _ = counts_of(len(rows), weight)
-    divisor = _left(count, whole, ddof, ddof)
-    total, finite = _gathered(rows, weight, working, narrow=True)
-    if not finite or total.outside:
-        return None
-    found = total.finish_narrow(divisor)
-    return found if _float32_holds(np.diagonal(found)) else None
-
-
-def _float32_holds(variances: AnyArray) -> bool:
-    info = np.finfo(np.float32)
-    return bool(((variances == 0) | (variances >= info.tiny) & (variances <= info.max)).all())
-
-
-def _refuse_what_float32_cannot_hold(variances: FloatArray) -> None:
-    if not _float32_holds(variances):
-        some = variances[variances != 0]
-        raise ValueError(f"variances are {some.min():.1e} to {some.max():.1e}, which float32 "
-                         "cannot hold: leave out dtype=float32, or scale the columns.")
-
-
-def _divided(matrix: FloatArray, divisor: float, out: FloatArray) -> FloatArray:
+def divided(matrix: FloatArray, divisor: float, out: FloatArray) -> FloatArray:
     """Return the matrix over `divisor`, by all threads, in `out`."""
     def part(index: int) -> None:
         rows = slice(index * PANEL, (index + 1) * PANEL)
@@ -521,52 +380,3 @@ def _divided(matrix: FloatArray, divisor: float, out: FloatArray) -> FloatArray:
 
     ordered_map(part, -(-len(matrix) // PANEL))
     return out
-
-
-def _column_sums(X: AnyArray, shift: FloatArray, root: FloatArray | None
-                 ) -> tuple[FloatArray, FloatArray]:
-    """Return Σ root² (x - shift) and Σ root² (x - shift)² by column, from parts of fixed size."""
-    rows, features = X.shape
-    wide = min(features, _COLUMNS)
-    tall = max(256, _CELLS // wide)
-    corners = [(row, left) for left in range(0, features, wide) for row in range(0, rows, tall)]
-    sums, squares = np.zeros((2, features))
-
-    def part(index: int) -> tuple[slice, FloatArray]:
-        row, left = corners[index]
-        columns = slice(left, min(left + wide, features))
-        found = np.zeros((2, columns.stop - left))
-        for matrix, start, first, last in Rows(X[:, columns]).pieces(row, min(row + tall, rows)):
-            add_column_sums(matrix, first, last, shift[columns],
-                            None if root is None else root[start:], *found)
-        return columns, found
-
-    for columns, found in ordered_map(part, len(corners)):
-        sums[columns] += found[0]
-        squares[columns] += found[1]
-    return sums, squares
-
-
-def column_moments(X: AnyArray, weight: FloatArray | None = None
-                   ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return (mean, squares, rest) of the columns; no (d, d) matrix.
-
-    squares = Σ weight (x - mean)², and rest is what rounding took from the mean.
-
-    One pass over `X`, O(n d), for data with more features than rows, and a second one where the
-    first rows are not near the mean. Raises ValueError for NaN and infinity.
-    """
-    total = float(len(X)) if weight is None else float(weight.sum())
-    root = None if weight is None else np.sqrt(weight)
-    means = middle(X, weight, integral=False)
-    for _ in range(2):
-        sums, squares = _column_sums(X, means, root)
-        with np.errstate(all="ignore"):
-            step = sums / total
-            shift, means, moved = means, means + step, total * step**2
-            squares -= moved
-        if not (moved > NEAR * squares).any():
-            break
-    if not np.isfinite(means).all() or not np.isfinite(squares).all():
-        raise_not_finite(X)
-    return means, squares, (shift - means) + step

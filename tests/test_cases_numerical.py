@@ -15,8 +15,9 @@ from tolerance import assert_orthonormal, merge_error, rounding, subspace_angle
 
 import fastdr
 from fastdr import solvers
+from fastdr.column_statistics import column_moments
 from fastdr.sources import BlockSource
-from fastdr.statistics import Moments, column_moments
+from fastdr.statistics import Moments
 
 SOLVERS = ["auto", "lapack", "svd", "full", "covariance_eigh", "lanczos", "randomized"]
 ROUTES = ["covariance", "moments", "weights", "merged", "stream", "stream svd", *SOLVERS,

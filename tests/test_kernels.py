@@ -14,9 +14,9 @@ from tolerance import arithmetic, scatter_error
 
 import fastdr
 from fastdr import _dense
+from fastdr.column_statistics import column_moments
 from fastdr.operators import gram, gram_apply, project, reconstruct, reconstruction_error
 from fastdr.scatter import ScatterSum
-from fastdr.statistics import column_moments
 
 FEATURES = [*range(1, 41), 63, 64, 65, 127, 128, 129, 130, 131]
 MANY_FEATURES = [511, 512, 513, 514, 767, 1100]

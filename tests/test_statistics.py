@@ -8,8 +8,9 @@ from reference import column_mean, integer_scatter, scatter
 from tolerance import merge_error, rounding, scatter_error
 
 import fastdr
+from fastdr.column_statistics import column_moments
 from fastdr.sources import ArraySource, BlockSource
-from fastdr.statistics import Moments, column_moments
+from fastdr.statistics import Moments
 
 
 def small_integers(rng, rows, features, dtype=np.float64):

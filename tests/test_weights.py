@@ -9,10 +9,9 @@ from reference import scatter
 from scipy.sparse import csr_array
 
 import fastdr
-from fastdr.column_statistics import ColumnMoments
+from fastdr.column_statistics import ColumnMoments, column_moments
 from fastdr.scatter import middle, single_error
 from fastdr.sparse import SparseSource, sparse_moments
-from fastdr.statistics import column_moments
 
 ROWS, FEATURES = 120, 6
 
