@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 from time import perf_counter, sleep
 from typing import Any
 
@@ -101,19 +102,23 @@ def limiter_of(limit: str, work: Work, effort: Effort) -> Runner:
 
 
 def rounds(runners: list[Runner], effort: Effort, others: Sequence[Runner] = ()) -> None:
-    """Sample all contestants and others in turn (A B C A B C …), so that drift hits all of them."""
+    """Sample all contestants and others in turn, so that drift hits all of them.
+
+    Each round has an order of its own: whoever comes behind one that heats the processor runs at a
+    lower clock, and nobody must always do.
+    """
     fastest = min(runner.first for runner in runners)
     slow = [runner for runner in runners if runner.contestant.name != OURS
             and runner.first > max(effort.once, 4 * fastest)]
     for runner in slow:
         runner.seconds.append(runner.first)
     active = [*(runner for runner in runners if runner not in slow), *others]
-    spent, count = 0.0, 0
+    spent, count, orders = 0.0, 0, Random(0)
     gc.collect()
     gc.disable()
     try:
         while count < effort.least or (count < effort.most and spent < effort.budget):
-            spent += sum(runner.sample(effort) for runner in active)
+            spent += sum(runner.sample(effort) for runner in orders.sample(active, len(active)))
             count += 1
     finally:
         gc.enable()
