@@ -32,6 +32,7 @@ from fastdr.validation import FloatArray
 RTOL = 1e-6  # wanted relative accuracy of a variance of float64 data
 SMALL = 1 << 21  # entries that one dense QR takes whole
 DIVIDE = 2048  # order up to which divide and conquer may have its two squares of workspace
+ALONE = 64  # order up to which BLAS multiplies on the calling thread
 FEW = 8  # it finds all vectors in the time in which bisection finds an eighth of them
 GRADED = 1e6  # ratio of column norms from which the SVD of R uses Jacobi rotations
 Choice = Callable[[FloatArray], int]
@@ -86,18 +87,24 @@ class Axes:
     relative: bool = False  # each value is accurate relative to itself
 
 
-def _calm(solve: Callable[Concatenate[CentredRows, Others], Spectrum]
+def _calm(solve: Callable[Concatenate[CentredRows, Others], Spectrum], alone: int = 0
           ) -> Callable[Concatenate[CentredRows, Others], Spectrum]:
-    """Let LAPACK keep to one thread where the matrix is small; see `calm_blas`."""
+    """Let LAPACK keep to one thread where the matrix is small; see `calm_blas`.
+
+    With matrices up to order `alone` it does so by itself, and to set the limit takes 40 us.
+    """
     @wraps(solve)
     def run(rows: CentredRows, /, *others: Others.args, **named: Others.kwargs) -> Spectrum:
-        with calm_blas(2.0 * min(rows.count, rows.mean.size) ** 3):
+        order = min(rows.count, rows.mean.size)
+        if order <= alone and not rows.wide:
+            return solve(rows, *others, **named)
+        with calm_blas(3.0 * order**3):
             return solve(rows, *others, **named)
 
     return run
 
 
-@_calm
+@partial(_calm, alone=ALONE)
 def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
            prove: bool | None = None, square: Square | None = None) -> Spectrum:
     """Return `components` axes by LAPACK's symmetric eigensolver, checked.
@@ -130,7 +137,8 @@ def lapack(rows: CentredRows, components: int, choose: Choice | None = None,
             return replace(better, passes=better.passes + 1)
         else:
             _restore(matrix, diagonal)
-            axes = _factored(tall, matrix, axes)
+            with calm_blas(3.0 * tall.size**3):
+                axes = _factored(tall, matrix, axes)
             known = axes.values, axes.vectors
             if choose:
                 count = choose(_padded(axes.values[:rows.bound], components))
@@ -391,7 +399,8 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
         doubt = single_error(rows.terms) / SINGLE_RTOL if single else slack(order) / RTOL
         again = rows.source.rereadable and not getattr(rows.source, "sparse", False)
         if left_out <= doubt * total and again:
-            left_out, passes = residual(rows, vectors), passes + 1
+            with calm_blas(3.0 * order**3):
+                left_out, passes = residual(rows, vectors), passes + 1
     if count > real and tall and not rows.wide and len(axes.vectors) == tall.size:
         null = null_axes(rows.squares == 0, axes.vectors[real:], count - real)
         vectors = np.concatenate([vectors, null])

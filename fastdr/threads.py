@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 Result = TypeVar("Result")
-_ALONE_FLOPS, _CALM_FLOPS = 2 * 64**3, 7e7
+_CALM_FLOPS = 1e8
 
 
 class _State:
@@ -215,10 +215,9 @@ def calm_blas(flops: float) -> Iterator[None]:
     """Hold BLAS to the calling thread if the work inside takes it a few milliseconds at most.
 
     Threads of BLAS that have been woken spin for a while after their part, and would take the
-    cores from the next `ordered_map`. Products of matrices up to order 64 wake none, so the limit,
-    which takes 40 us to set, is not needed.
+    cores from the next `ordered_map`.
     """
-    if not _ALONE_FLOPS < flops <= _CALM_FLOPS:
+    if flops > _CALM_FLOPS:
         yield
         return
     with blas_limit(1):
