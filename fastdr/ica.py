@@ -24,6 +24,7 @@ from fastdr.panels import Panels
 from fastdr.progress import with_progress
 from fastdr.sources import Source, each_once
 from fastdr.statistics import Moments
+from fastdr.threads import calm_blas
 from fastdr.unmixing import (
     Rotation,
     Watch,
@@ -274,7 +275,7 @@ class FastICA(LinearEstimator):
         return starts
 
     def _search(self, panels: Panels, contrast: Contrast, start: FloatArray) -> Rotation:
-        with self._watch() as watch:
+        with self._watch() as watch, calm_blas(30.0 * len(start)**3):  # once for all steps
             if self.algorithm == "deflation":
                 return one_by_one(panels, contrast, start, tol=self.tol, max_iter=self.max_iter,
                                   watch=watch)
