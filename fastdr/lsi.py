@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
 from scipy.sparse import csr_array
 from sklearn.base import (
     BaseEstimator,
@@ -32,7 +32,16 @@ from fastdr.lsi_model import (
 from fastdr.persistence import load
 from fastdr.texts import as_texts, check_distinct, plain_parameters, titles_of, vectorizer_of
 from fastdr.truncated_svd import TruncatedSVD
-from fastdr.validation import AnyArray, FloatArray, check_values, finite, is_sparse, whole
+from fastdr.validation import (
+    SEEDS,
+    AnyArray,
+    FloatArray,
+    check_values,
+    finite,
+    is_seed,
+    is_sparse,
+    whole,
+)
 
 EPS = float(np.finfo(np.float64).eps)
 UNNAMED = ("this index was fitted to counts without names of terms, so texts cannot be read; fit "
@@ -72,7 +81,7 @@ class LSI(
         two letters or more in lower case. A file keeps its parameters if they are plain values.
     tol : float, default 0
         As of `TruncatedSVD`.
-    random_state : int, RandomState or None, default None
+    random_state : int, Generator, RandomState or None, default None
         Of the iteration's start; None means 0.
 
     Attributes
@@ -105,7 +114,7 @@ class LSI(
 
     def __init__(self, n_components: int = 100, weighting: str | None = "tfidf", *,
                  vectorizer: CountVectorizer | None = None, tol: float = 0.0,
-                 random_state: int | RandomState | None = None) -> None:
+                 random_state: int | Generator | RandomState | None = None) -> None:
         self.n_components = n_components
         self.weighting = weighting
         self.vectorizer = vectorizer
@@ -321,6 +330,7 @@ class LSI(
                 isinstance(self.vectorizer, CountVectorizer)
                 and not isinstance(self.vectorizer, TfidfVectorizer)),
                 "a CountVectorizer of scikit-learn or None"),
+            "random_state": (is_seed(self.random_state), SEEDS),
         })
 
     def _hits(self, placed: FloatArray, top: int) -> list[Hit]:

@@ -32,12 +32,15 @@ from fastdr.sparse_plan import plan_of
 from fastdr.tall import signflipped
 from fastdr.topk import Iteration, iterative
 from fastdr.validation import (
+    SEEDS,
     FloatArray,
+    as_generator,
     as_vector,
     as_weights,
     check_values,
     finite,
     is_flag,
+    is_seed,
     is_sparse,
     whole,
     working_dtype,
@@ -223,7 +226,7 @@ class PCA(MissingEstimator, BatchedAxes):
         with residual_bar(self.progress, "lanczos") as callback:
             found = certain(sparse_axes(
                 given, components, way, share=share, certify=self.certificate is not False,
-                rng=self._generator(), tol=self._tolerance(source),
+                rng=as_generator(self.random_state), tol=self._tolerance(source),
                 start=self._earlier(rows.mean.size), callback=callback))
         found = self._chosen(rows, found, count)
         self._warn_unconverged(found)
@@ -269,17 +272,11 @@ class PCA(MissingEstimator, BatchedAxes):
                 fraction, total=rows.total, divisor=rows.divisor, share=share)
             return (qr_svd if way.solver == "svd" else lapack)(rows, components, choose, prove)
         with residual_bar(self.progress, way.solver) as callback:
-            how = Iteration(self._generator(), way.solver, self._tolerance(rows.source), way.budget,
+            how = Iteration(as_generator(self.random_state), way.solver,
+                            self._tolerance(rows.source), way.budget,
                             self._earlier(rows.mean.size), callback, prove,
                             way.on == "rows" and way.proof, task.oversamples, task.iterations)
             return iterative(rows, components, how, read=way.on == "rows", share=share)
-
-    def _generator(self) -> Generator:
-        """Return what `random_state` stands for."""
-        seed = self.random_state
-        if isinstance(seed, RandomState):
-            seed = int(seed.randint(2**31 - 1))
-        return np.random.default_rng(0 if seed is None else seed)
 
     def _tolerance(self, source: Source) -> float:
         """Return what to iterate to; 0 leaves it to the iteration, but not for "arpack"."""
@@ -308,7 +305,7 @@ class PCA(MissingEstimator, BatchedAxes):
                                  "can be read once only.")
             if not rows.bound:
                 return found.first(1)
-            flipped = signflipped(rows, self._generator(), TRIALS)[:, :rows.bound]
+            flipped = signflipped(rows, as_generator(self.random_state), TRIALS)[:, :rows.bound]
             return found.first(max(1, parallel(found.values[:rows.bound], flipped)))
         return found
 
@@ -362,6 +359,7 @@ class PCA(MissingEstimator, BatchedAxes):
                                "'auto' or an integer of at least 0"),
             "certificate": (self.certificate in CERTIFICATES,
                             "'auto', 'proof', 'residual', True or False"),
+            "random_state": (is_seed(self.random_state), SEEDS),
             "missing": (self.missing in (None, "em"), "None or 'em'"),
             "max_iter": (whole(self.max_iter, 1), "an integer of at least 1"),
             "power_iteration_normalizer": (

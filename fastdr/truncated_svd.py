@@ -14,7 +14,6 @@ import numpy as np
 from numpy.linalg import qr, svd
 from numpy.random import Generator, RandomState
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from fastdr.centring import centred_rows, level
 from fastdr.certificate import Certificate
@@ -31,7 +30,16 @@ from fastdr.sparse_plan import plan_of
 from fastdr.statistics import Moments
 from fastdr.threads import blas_limit
 from fastdr.topk import Iteration, iterative
-from fastdr.validation import AnyArray, FloatArray, check_values, whole, working_dtype
+from fastdr.validation import (
+    SEEDS,
+    AnyArray,
+    FloatArray,
+    as_generator,
+    check_values,
+    is_seed,
+    whole,
+    working_dtype,
+)
 
 ALGORITHMS = ("auto", "lanczos", "lapack", "arpack", "randomized")
 DENSE = 1 << 21  # entries up to which sparse rows are factored where their Gram matrix rounds
@@ -52,7 +60,7 @@ class TruncatedSVD(LinearEstimator):
         and "randomized" are answered as "auto", to the tolerance.
     n_iter, n_oversamples, power_iteration_normalizer
         Of scikit-learn's randomized algorithm; no answer here depends on them.
-    random_state : int, RandomState or None, default None
+    random_state : int, Generator, RandomState or None, default None
         Of the vectors that the iteration begins with; None means 0.
     tol : float, default 0
         Largest residual of a squared singular value, relative to the largest; 0 means 1e-10,
@@ -104,7 +112,7 @@ class TruncatedSVD(LinearEstimator):
 
     def __init__(self, n_components: int = 2, *, algorithm: str = "auto", n_iter: int = 5,
                  n_oversamples: int = 10, power_iteration_normalizer: str = "auto",
-                 random_state: int | RandomState | None = None, tol: float = 0.0,
+                 random_state: int | Generator | RandomState | None = None, tol: float = 0.0,
                  certificate: bool | str = "auto") -> None:
         self.n_components = n_components
         self.algorithm = algorithm
@@ -154,8 +162,7 @@ class TruncatedSVD(LinearEstimator):
         rows, features = source.shape
         if rows is not None:
             self._check_number(rows, features)
-        random = check_random_state(0 if self.random_state is None else self.random_state)
-        rng = np.random.default_rng(random.randint(1 << 31))
+        rng = as_generator(self.random_state)
         method = "auto" if self.algorithm in ("arpack", "randomized") else self.algorithm
         task = Task(rows, features, source.dtype, self.n_components, solver=method,
                     certificate=self.certificate, tol=float(self.tol),
@@ -184,6 +191,7 @@ class TruncatedSVD(LinearEstimator):
                 "'auto', 'QR', 'LU' or 'none'"),
             "tol": (isinstance(self.tol, Real) and 0 <= float(self.tol) < 1,
                     "a number of at least 0 and below 1"),
+            "random_state": (is_seed(self.random_state), SEEDS),
             "certificate": (self.certificate in CERTIFICATES,
                             "'auto', 'proof', 'residual', True or False"),
         })

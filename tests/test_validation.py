@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 
 import fastdr
 from fastdr.limits import spe_limit_of
@@ -446,3 +447,23 @@ def test_results_do_not_alias_the_input_or_the_model(rng):
     fastdr.project(np.eye(3), model.components_)
     scores[...] = 7
     assert np.abs(model.components_).max() <= 1
+
+
+SEEDED = [fastdr.PCA(2, svd_solver="lanczos"), fastdr.TruncatedSVD(2, algorithm="lanczos"),
+          fastdr.LSI(2)]
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "7", [1]])
+@pytest.mark.parametrize("estimator", SEEDED, ids=lambda each: type(each).__name__)
+def test_random_states_that_are_none_are_refused_by_name(rng, estimator, seed):
+    with pytest.raises(ValueError, match="random_state=.* it must be an integer of at least 0"):
+        clone(estimator).set_params(random_state=seed).fit(rng.random((30, 8)))
+
+
+@pytest.mark.parametrize("estimator", SEEDED, ids=lambda each: type(each).__name__)
+def test_every_random_state_is_taken(rng, estimator):
+    X = rng.random((30, 8))
+    found = [clone(estimator).set_params(random_state=seed).fit(X).singular_values_
+             for seed in (None, np.int32(7), np.random.default_rng(7), np.random.RandomState(7))]
+    for values in found[1:]:
+        np.testing.assert_allclose(values, found[0], rtol=1e-9)
