@@ -42,8 +42,10 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
                     stage[i * ld + j] = 0;
             from = stage;
         }
-        /* What comes next: columns or, behind the last ones, rows. */
-        const ptrdiff_t next = col + FD_STAGE < cols ? FD_STAGE : FD_BLOCK * ld - col;
+        /* What comes next: columns or, behind the last ones, rows. Of float64 those would have to
+           leave L1 again, so it is a strip of the same row, which L2 has. */
+        const ptrdiff_t rest = col + FD_STAGE < cols ? FD_STAGE : FD_BLOCK * ld - col;
+        const ptrdiff_t next = FD_LANES == 1 ? 3 * FD_W : rest;
         FD_T(pack_strips)(plain, from, ld, in_place ? next : 0, rows, col, wide, high, low, affine,
                           row, first, packed, sums, squares);
     }
