@@ -42,7 +42,7 @@ def axes_model(rows: CentredRows, found: Spectrum, way: Plan, count: int, wanted
     features, axes = rows.mean.size, len(found.values)
     left_out = found.left_out / rows.divisor
     others = min(count, features) - axes
-    components = fix_signs(found.vectors).astype(working_dtype(rows.source.dtype), copy=False)
+    components = fix_signs(found.vectors).astype(working_dtype(rows.source.dtype))
     return LinearModel(
         mean=np.ldexp(rows.mean, -rows.exponent),
         components=components,
