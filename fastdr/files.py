@@ -31,7 +31,7 @@ from fastdr.sources import ArraySource, BlockSource, Source
 from fastdr.sources import block_rows as default_rows
 from fastdr.sparse import SparseSource
 from fastdr.stores import HDF5_SUFFIXES, ZARR_MARKS, hdf5_source, zarr_source
-from fastdr.tables import TABLE_SUFFIXES, arrow_source, parquet_source
+from fastdr.tables import TABLE_SUFFIXES, arrow_source, check_names, parquet_source
 from fastdr.validation import MAY_BE_MISSING, AnyArray
 
 SUFFIXES = (".npy", ".npz", ".csv", ".csv.gz", ".parquet")
@@ -166,9 +166,7 @@ def _folder_source(path: Path, member: str | None, rows: int | None,
 def _with_columns(path: Path, source: Source, columns: Sequence[str]) -> Source:
     """Return some columns of a source by name."""
     names = source.columns or []
-    missing = [name for name in columns if name not in names]
-    if missing:
-        raise ValueError(f"{path}: has no column {missing[0]!r}; it has {names}.")
+    check_names(path, columns, names)
     places = [names.index(name) for name in columns]
     return BlockSource(lambda: (block[:, places] for block in source.blocks()), len(places),
                        source.shape[0], source.dtype, list(columns),
@@ -182,9 +180,12 @@ def _sparse_source(path: Path, member: str | None) -> SparseSource:
                          "matrix.")
     with _zip_errors(path):
         try:
-            return SparseSource.of(load_npz(path), path.name)
-        except (KeyError, NotImplementedError) as error:
+            matrix = load_npz(path)
+        except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
             raise ValueError(f"{path}: not a sparse matrix of SciPy ({error}).") from None
+    if matrix.dtype.kind not in "fiub":
+        raise ValueError(f"{path}: has dtype {matrix.dtype}; allowed are numbers that are real.")
+    return SparseSource.of(matrix, path.name)
 
 
 def _npz_source(path: Path, member: str | None, rows: int | None) -> Source:
@@ -253,7 +254,7 @@ def _csv_source(path: Path, rows: int | None, missing: bool, header: bool | None
         first, second = file.readline(), file.readline()
         cells = _cells(first)
         named = _has_names(path, cells, _cells(second)) if header is None else header
-        columns = _column_names(path, cells) if named else None
+        columns = header_names(path, first) if named else None
         if not (second if named else first).strip():
             raise ValueError(f"{path}: line {1 + named} is blank; expected rows of numbers"
                              f"{' below the header line' if named else ''}.")
@@ -372,8 +373,9 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _column_names(path: Path, cells: list[str]) -> list[str]:
-    """Return the names of the header line, which may be commented out as numpy.savetxt does."""
+def header_names(path: Path, line: str) -> list[str]:
+    """Return the names of a header line, which may be commented out as numpy.savetxt does."""
+    cells = _cells(line)
     names = [cells[0].removeprefix("#").strip(), *cells[1:]]
     if "" in names:
         raise ValueError(f"{path}: column {names.index('') + 1} has no name in the header line; "

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from fastdr.files import file_suffix
+from fastdr.files import file_suffix, header_names
 from fastdr.outputs import replacing
 from fastdr.tables import import_pyarrow
 from fastdr.validation import AnyArray
@@ -181,6 +181,27 @@ _SINKS: dict[str, type[Sink]] = {".npy": _NpySink, ".npz": _NpzSink, ".csv": _Cs
                                  ".csv.gz": _CsvGzSink, ".parquet": _ParquetSink}
 
 
+def _check_names(path: Path, suffix: str, columns: Sequence[str]) -> None:
+    """Raise ValueError if `open_source` would refuse a file with these names, or read others."""
+    if suffix == ".parquet" and len(set(columns)) < len(columns):
+        raise ValueError(f"{path}: two columns have the same name in {list(columns)}, which a "
+                         "table cannot tell apart; write to another kind of file.")
+    if "csv" in suffix and not _kept_by_csv(columns):
+        raise ValueError(f"{path}: a header line cannot keep all names of {list(columns)}: blank "
+                         "ones, spaces at the ends, a # at the start and line breaks are lost; "
+                         "write to another kind of file.")
+
+
+def _kept_by_csv(columns: Sequence[str]) -> bool:
+    """Whether names that are written as a header line are read back from it."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(columns)
+    try:
+        return header_names(Path(), io.StringIO(text.getvalue(), None).readline()) == list(columns)
+    except ValueError:  # for a blank name
+        return False
+
+
 @contextmanager
 def open_sink(path: str | os.PathLike[str], columns: Sequence[str] | None = None) -> Iterator[Sink]:
     r"""Open a file for row blocks; it appears under its name when all is written, or not at all.
@@ -207,7 +228,8 @@ def open_sink(path: str | os.PathLike[str], columns: Sequence[str] | None = None
     ModuleNotFoundError
         For Parquet without pyarrow.
     ValueError
-        If the suffix is unknown, there is something at `path` that is not a regular file, nothing
+        If the suffix is unknown, there is something at `path` that is not a regular file, two
+        columns of a Parquet file have the same name, a CSV file would not keep a name, nothing
         was written or the blocks differ in width.
 
     Notes
@@ -229,6 +251,8 @@ def open_sink(path: str | os.PathLike[str], columns: Sequence[str] | None = None
     suffix = file_suffix(Path(path))
     if suffix == ".parquet":
         import_pyarrow(Path(path))
+    if columns:
+        _check_names(Path(path), suffix, columns)
     with replacing(path) as part:
         sink = _SINKS[suffix](part, columns)
         try:

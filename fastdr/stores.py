@@ -34,20 +34,22 @@ def hdf5_source(path: Path, member: str | None, rows: int | None) -> Source:
         with file:
             yield file
 
-    with opened() as file:
-        found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...]] = {}
 
-        def note(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset):
-                found[name] = item.shape or ()
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = item.shape or ()
 
+    with opened() as file, _damage(path):
         file.visititems(note)
-        name = chosen_member(path, found, member)
+    name = chosen_member(path, found, member)
 
     @contextmanager
     def data() -> Iterator[Any]:
         with opened() as file:
-            yield file[name]
+            with _damage(path):
+                array = file[name]
+            yield array
 
     return chunked_source(data, f"{path}[{name}]", rows)
 
@@ -59,16 +61,33 @@ def zarr_source(path: Path, member: str | None, rows: int | None) -> Source:
     except ModuleNotFoundError:
         raise ModuleNotFoundError(f'{path}: Zarr needs zarr; run: pip install "fastdr[io]"'
                                   ) from None
-    try:
+    with _damage(path):
         store = zarr.open(str(path), mode="r")
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{path}: not a Zarr array or group ({error}).") from None
+        found = {} if hasattr(store, "shape") else dict(_arrays(store))
     if hasattr(store, "shape"):
         if member is not None:
             raise ValueError(f"{path}: member={member!r} was given, but this is one array.")
         return array_source(store, rows, str(path))
-    name = chosen_member(path, {name: item.shape for name, item in store.arrays()}, member)
-    return array_source(store[name], rows, f"{path}[{name}]")
+    name = chosen_member(path, {name: item.shape for name, item in found.items()}, member)
+    return array_source(found[name], rows, f"{path}[{name}]")
+
+
+def _arrays(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the arrays of a Zarr group and of those inside, by their paths."""
+    for name, array in group.arrays():
+        yield prefix + name, array
+    for name, inner in group.groups():
+        yield from _arrays(inner, f"{prefix}{name}/")
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Say of which file a fault is that its package met in what stands about the numbers."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(f"{path}: cannot be opened as HDF5 or Zarr; it is damaged ({error})."
+                         ) from None
 
 
 def array_source(array: Any, rows: int | None, where: str = "X") -> Source:

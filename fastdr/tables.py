@@ -111,9 +111,7 @@ def table_source(table: Any, rows: int | None, columns: Sequence[str] | None = N
 def frame_source(frame: Any, rows: int | None, columns: Sequence[str] | None = None) -> Source:
     """Return the rows of a pandas or polars frame, converted a block at a time."""
     if columns is not None:
-        missing = [name for name in columns if name not in frame.columns]
-        if missing:
-            raise ValueError(f"X has no column {missing[0]!r}; it has {list(frame.columns)}.")
+        check_names("X", columns, list(frame.columns))
         frame = frame[list(columns)]
     width, total = len(frame.columns), len(frame)
     step = rows or block_rows(max(1, width))
@@ -174,12 +172,17 @@ def _chosen(where: object, schema: Any, columns: Sequence[str] | None) -> list[A
              if isinstance(name, str)]
     names = ([name for name in schema.names if name not in index] if columns is None
              else list(columns))
-    for name in names:
-        found = schema.names.count(name)
+    check_names(where, names, schema.names)
+    return [schema.field(name) for name in names]
+
+
+def check_names(where: object, chosen: Sequence[str], names: Sequence[str]) -> None:
+    """Raise ValueError unless each name that is `chosen` is that of one column."""
+    for name in chosen:
+        found = names.count(name)
         if found != 1:
             several = f"{found} columns" if found else "no column"
-            raise ValueError(f"{where}: has {several} {name!r}; it has {schema.names}.")
-    return [schema.field(name) for name in names]
+            raise ValueError(f"{where}: has {several} {name!r}; it has {list(names)}.")
 
 
 def _cut(batch: Any, step: int) -> Iterator[Any]:

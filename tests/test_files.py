@@ -449,6 +449,26 @@ def test_the_old_file_stays_when_writing_fails(tmp_path, suffix, error):
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("names", [
+    ["a", "b"], ["a", "a"], ["ü", 'q,"'], ["a", "#"], ["a\nb", "c"], ["a", " b"], ["", "b"],
+    ["# a", "b"], ["a\r", "b"], ["a\u2028b", "c"]], ids=ascii)
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_names_are_read_back_or_refused(tmp_path, suffix, names):
+    path = tmp_path / f"x{suffix}"
+    try:
+        write(path, rows()[:, :2], names)
+    except ValueError as error:
+        assert "write to another kind of file" in str(error)  # noqa: PT017
+        assert not list(tmp_path.iterdir())
+        assert (names == ["a", "a"]) == (suffix == ".parquet")
+    else:
+        assert open_source(path).columns == names
+        np.testing.assert_array_equal(read(path), rows()[:, :2])
+        if names[0] == names[1]:
+            with pytest.raises(ValueError, match=r"x\.csv.*: has 2 columns 'a'"):
+                open_source(path, columns=["a"])
+
+
 def test_sinks_refuse_bad_paths(tmp_path):
     with pytest.raises(ValueError, match=r"unknown suffix '\.xls'"), open_sink(tmp_path / "x.xls"):
         pass

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from contextlib import suppress
 from itertools import repeat
 
 import numpy as np
@@ -282,6 +283,41 @@ def test_damaged_chunks_are_named(X, tmp_path, write):
         chunk.write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"x\.(h5|zarr).*: rows \d+ to \d+ cannot be read"):
         PCA().fit(open_rows(path, block_rows=100))
+
+
+def test_damaged_tables_of_contents_are_named(X, tmp_path):
+    path = as_hdf5(X, tmp_path)
+    sound = path.read_bytes()
+    for start in range(0, 2500, 100):  # where groups, names and shapes stand
+        damaged = bytearray(sound)
+        damaged[start:start + 100] = b"\xa5" * 100
+        path.write_bytes(damaged)
+        with suppress(ValueError):  # nothing else; much is never read
+            for _ in open_rows(path, prefetch=False).blocks():
+                break
+
+
+@pytest.mark.parametrize("text", [
+    "{", "[]", '{"zarr_format": 3, "node_type": "group", "odd": 1}'])
+def test_damaged_notes_of_a_store_are_named(X, tmp_path, text):
+    path = as_zarr(X, tmp_path)
+    mark = next(path / name for name in ("zarr.json", ".zarray") if (path / name).exists())
+    mark.write_text(text)
+    with pytest.raises(ValueError, match=r"x\.zarr: cannot be opened"):
+        open_rows(path)
+
+
+def test_arrays_in_groups_of_groups(X, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    path = tmp_path / "g"
+    for name in ("outer", "outer/inner"):
+        zarr.open_group(str(path), mode="a").require_group(name)
+    array = zarr.open_array(str(path / "outer" / "inner" / "rows"), mode="w", shape=X.shape,
+                            dtype=X.dtype)
+    array[:] = X
+    for member in (None, "outer/inner/rows"):
+        blocks = open_rows(path, member=member).blocks()
+        np.testing.assert_array_equal(np.concatenate(list(blocks)), X)
 
 
 def test_hdf5_without_numbers(tmp_path):

@@ -111,5 +111,13 @@ def test_files_of_sparse_matrices(rng, kind, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"),
                                fastdr.PCA(3).fit(X).transform(X.toarray()), rtol=0, atol=1e-12)
     assert "one sparse matrix" in run("plan", path, "--member", "data").output
-    np.savez(tmp_path / "no.npz", data=X.data, format=b"csr", shape=X.shape)
-    assert "not a sparse matrix of SciPy" in run("plan", tmp_path / "no.npz").output
+    sound = dict(data=X.data, indices=X.indices, indptr=X.indptr, format=b"csr", shape=X.shape)
+    for damage in ({"indices": None}, {"indptr": X.indptr[::-1]}, {"format": 3}, {"format": b"odd"},
+                   {"shape": -5}, {"data": X.data * 1j}):
+        parts = {name: part for name, part in (sound | damage).items() if part is not None}
+        np.savez(tmp_path / "no.npz", **parts)
+        outcome = run("plan", tmp_path / "no.npz")
+        assert outcome.exit_code == 1
+        words = "has dtype complex128" if "data" in damage else "not a sparse matrix of SciPy"
+        assert f"no.npz: {words}" in outcome.stderr
+        assert outcome.stderr.count("\n") == 1
