@@ -23,7 +23,7 @@ from fastdr.certificate import power_text
 from fastdr.checkpoints import CheckpointedSource, origin_of
 from fastdr.cli_demo import demo
 from fastdr.cli_plot import check_columns, faults_at_rows, plot
-from fastdr.cli_rows import FORMATS, ROWS, WAIT, opened, rows_at, scores_of
+from fastdr.cli_rows import FORMATS, ROWS, WAIT, opened, refuse_given, rows_at, scores_of
 from fastdr.cli_text import Weighting, fit_text, print_certificate, print_json, search
 from fastdr.dimension import RULES
 from fastdr.inputs import as_bytes
@@ -144,10 +144,13 @@ def fit(source: Rows,
     check_output(output, source)
     checkpoint = checkpoint if dask is None else -1.0  # workers that die are replaced
     if text:
-        if dask is not None:
-            raise typer.BadParameter("cannot be given with --text.", param_hint="--dask")
+        refuse_given("cannot be given with --text", {
+            "--whiten": whiten, "--standardize": standardize, "--solver": solver != Solver.auto,
+            "--missing": missing, "--member": member, "--columns": columns,
+            "--header": header is not None, "--memory": memory, "--dask": dask})
         fit_text(source, output, kept, weighting, as_json)
         return
+    refuse_given("needs --text", {"--weighting": weighting != Weighting.tfidf})
     with rows_at(source, member, columns, memory, header, dask, dask_timeout, missing) as rows:
         start = time.perf_counter()
         estimator = PCA(kept, whiten=whiten.value if whiten else False, standardize=standardize,

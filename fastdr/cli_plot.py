@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from numpy.lib import format as npy
 
-from fastdr.cli_rows import ROWS, opened
+from fastdr.cli_rows import ROWS, opened, refuse_given
 from fastdr.models import LinearModel
 from fastdr.outputs import check_output, replacing
 from fastdr.persistence import load
@@ -41,6 +42,7 @@ class Kind(StrEnum):
 
 
 OF_MODELS = (Kind.scree, Kind.loadings, Kind.losses)  # the other kinds need DATA
+OF_PAIRS = (Kind.scores, Kind.biplot, Kind.discriminants)  # of scores, perhaps with labels
 PICTURES = (".png", ".pdf", ".svg")
 PYTHON_ONLY = (", or pass mean=", ", or give them a sample_weight of 0")  # advice in errors
 
@@ -53,7 +55,8 @@ if typer is not None:
         "--kind", metavar="NAME", help=f"{', '.join(OF_MODELS)}, which need no DATA, or "
         f"{', '.join(kind for kind in Kind if kind not in OF_MODELS)}.")]
     Count = Annotated[int | None, typer.Option(
-        "-k", min=1, help="Components to mark (scree) or reconstruct from (errors).")]
+        "-k", min=1, help="Components to mark (scree) or reconstruct from (errors, "
+        "reconstructions).")]
     Labels = Annotated[Path | None, typer.Option(
         help="A label for each row: .npy, or text with one label a line.")]
     AxesPair = Annotated[str, typer.Option(help="Two scores, counted from 1.")]
@@ -69,6 +72,16 @@ def plot(model: Model, data: Data = None, *, out: Out, kind: KindOf = Kind.scree
     check_output(out, model, data, labels)
     if out.suffix.lower() not in PICTURES:
         raise ValueError(f"{out}: unknown kind of picture; use {', '.join(PICTURES)}.")
+    why = f"does nothing in a picture of kind {kind}"
+    if kind in OF_MODELS:
+        refuse_given(why, {"DATA": data, "--member": member, "--columns": columns,
+                           "--header": header is not None})
+    if kind not in OF_PAIRS:
+        refuse_given(why, {"--labels": labels, "--axes": axes != "1,2"})
+    if kind != Kind.reconstructions:
+        refuse_given(why, {"--shape": shape, "--images": images != 10})
+    if kind not in (Kind.scree, Kind.errors, Kind.reconstructions):
+        refuse_given(why, {"-k": k})
     fitted = load(model)
     if kind in OF_MODELS:
         figure = _of_model(fitted, kind, k)
@@ -153,10 +166,16 @@ def _sizes(text: str | None) -> tuple[int, int]:
 
 def _read_labels(path: Path) -> AnyArray:
     """Return labels: an .npy vector, or one a line, as numbers if all are."""
-    if path.suffix == ".npy":
-        stored: AnyArray = np.load(path, allow_pickle=False)
-        return stored
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    try:
+        if path.suffix.lower() == ".npy":
+            with open(path, "rb") as file:
+                stored: AnyArray = npy.read_array(file, allow_pickle=False)
+            return stored
+        text = path.read_text(encoding="utf-8-sig")
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path}: holds no labels: neither a NumPy array nor a text in UTF-8 "
+                         f"({error}).") from None
+    lines = [line.strip() for line in text.splitlines()]
     for number in (int, float):
         try:
             return np.array([number(line) for line in lines])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -75,6 +75,13 @@ def scores_of(rows: Source, model: LinearModel, bar: bool, missing: bool) -> Ite
         return
     for block in (with_progress(rows, "rows", leave=True) if bar else rows).blocks():
         yield scores(block)
+
+
+def refuse_given(why: str, options: Mapping[str, Any]) -> None:
+    """Refuse the first of the `options` that has a value, as it would do nothing."""
+    for name, value in options.items():
+        if value:
+            raise typer.BadParameter(f"{why}.", param_hint=name)
 
 
 def _names(columns: str | None) -> list[str] | None:

@@ -30,7 +30,7 @@ def read_documents(path: Path) -> tuple[list[str], list[str] | None]:
     >>> read_documents(path)
     (['real estate', 'garden'], ['A', ''])
     """
-    if path.suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{path}: texts are read from {' and '.join(SUFFIXES)} files.")
     try:
         with open(path, encoding="utf-8-sig") as file:  # a mark of the byte order is no text
@@ -39,7 +39,7 @@ def read_documents(path: Path) -> tuple[list[str], list[str] | None]:
         raise ValueError(f"{path}: byte {error.start} is not UTF-8.") from None
     if not lines:
         raise ValueError(f"{path}: there are no documents in it.")
-    if path.suffix == ".txt":
+    if path.suffix.lower() == ".txt":
         return lines, None
     pairs = [_parsed(line, f"{path}: line {number}") for number, line in enumerate(lines, 1)]
     titles = [title for _, title in pairs]

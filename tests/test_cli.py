@@ -355,6 +355,10 @@ def test_an_infinity_is_named_among_missing_cells(X):
     ["reconstruct", "m.fdr", "rows.npy", "-o", "z.npy", "--memory", "1 meter"],
     ["fit", "rows.npy", "-o", "m.fdr", "--checkpoint", "nan"],
     ["fit", "rows.npy", "-o", "m.fdr", "--dask-timeout", "nan"],
+    ["fit", "rows.npy", "-o", "m.fdr", "--weighting", "none"],
+    *(["fit", "texts.txt", "--text", "-o", "m.fdr", *option] for option in (
+        ["--whiten", "pca"], ["--standardize"], ["--solver", "svd"], ["--missing"], ["--no-header"],
+        ["--member", "X"], ["--columns", "a"], ["--memory", "1GB"], ["--dask", "tcp://h"])),
 ])
 def test_usage_is_exit_code_2(X, arguments):
     write("rows.npy", X)

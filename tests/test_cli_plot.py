@@ -10,6 +10,7 @@ testing = pytest.importorskip("typer.testing")
 from matplotlib import image  # noqa: E402
 
 from fastdr.cli import application  # noqa: E402
+from fastdr.cli_plot import _read_labels  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,8 @@ def test_refusals(folder, tmp_path, arguments, words):
     (1, "scores", "needs two scores, but the model has 1")])
 def test_too_few_components_to_draw(folder, tmp_path, k, kind, words):
     fastdr.PCA(k).fit(np.load(folder / "rows.npy")).model_.save(tmp_path / "k.fdr")
-    done = run(folder, str(tmp_path / "k.fdr"), "rows.npy", "--kind", *kind.split(), "--out",
+    rows = [] if kind in ("scree", "loadings") else ["rows.npy"]
+    done = run(folder, str(tmp_path / "k.fdr"), *rows, "--kind", *kind.split(), "--out",
                str(tmp_path / "new.png"))
     assert done.exit_code == 1
     assert words in done.output
@@ -149,6 +151,34 @@ def test_usage(folder, tmp_path, arguments, words):
                str(tmp_path / "new.png"))
     assert done.exit_code == 2
     assert words in done.output
+
+
+@pytest.mark.parametrize(("arguments", "option"), [
+    ("rows.npy", "DATA"), ("--kind loadings -k 2", "-k"), ("--labels labels.npy", "--labels"),
+    ("--no-header", "--header"), ("rows.npy --kind errors --axes 1,3", "--axes"),
+    ("rows.npy --kind scores --shape 8x8", "--shape"), ("rows.npy --kind biplot -k 2", "-k")])
+def test_what_a_picture_does_not_use_is_refused(folder, tmp_path, arguments, option):
+    done = run(folder, "pca.fdr", *arguments.split(), "--out", str(tmp_path / "new.png"))
+    assert done.exit_code == 2
+    text = " ".join(done.output.translate(dict.fromkeys(map(ord, "│╭╮╰╯─"), " ")).split())
+    assert f"Invalid value for {option}: does nothing in a picture of kind" in text
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("l.npy", b""), ("l.npy", b"\x93NUMPY"), ("l.NPY", b"a\nb"), ("l.txt", b"\xff\xfea\0")])
+def test_labels_that_are_none(folder, tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    done = run(folder, "pca.fdr", "rows.npy", "--kind", "scores", "--labels",
+               str(tmp_path / name), "--out", str(tmp_path / "new.png"))
+    assert done.exit_code == 1
+    assert f"{name}: holds no labels: " in done.output
+    assert not (tmp_path / "new.png").exists()
+
+
+def test_labels_in_text(tmp_path):
+    path = tmp_path / "l.txt"
+    path.write_text("4\n5\n", encoding="utf-8-sig")  # as Windows marks it
+    assert _read_labels(path).tolist() == [4, 5]
 
 
 def test_the_name_of_the_picture_is_judged_first(folder, tmp_path):
