@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from fastdr.cli_plot import write_picture
 from fastdr.cli_text import print_certificate
 from fastdr.models import LinearModel
 from fastdr.sinks import open_sink
@@ -62,9 +63,9 @@ def _write_demo(output: Path, model: LinearModel, images: Any, chosen: int) -> N
 
         figure = new_figure()
         scree(model, chosen=chosen, ax=figure.subplots())
-        figure.savefig(output / "scree.png")
+        write_picture(figure, output / "scree.png")
         figure = reconstructions(model, images.data[:10], shape=(8, 8), ks=[chosen, 16, 8, 4, 2, 1])
-        figure.savefig(output / "digits.png")
+        write_picture(figure, output / "digits.png")
         written |= {"scree.png": "variances and what they add up to",
                     "digits.png": "originals beside their reconstructions"}
     except ModuleNotFoundError as error:

@@ -96,7 +96,7 @@ def plot(model: Model, data: Data = None, *, out: Out, kind: KindOf = Kind.scree
                 figure = _images(fitted, rows, _sizes(shape), images, k)
             else:
                 figure = _of_rows(fitted, rows, kind, named, _pair(axes), k)
-    _write(figure, out)
+    write_picture(figure, out)
     typer.echo(f"picture written to {out}")
 
 
@@ -184,7 +184,7 @@ def _read_labels(path: Path) -> AnyArray:
     return np.array(lines)
 
 
-def _write(figure: Any, path: Path) -> None:
+def write_picture(figure: Any, path: Path) -> None:
     """Write a picture beside `path` and rename it: an error leaves the old file as it was."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix[1:].lower())
