@@ -19,13 +19,22 @@ from fastdr.statistics import Moments, Precision
 from fastdr.validation import AnyArray, FloatArray, rows_named
 
 
-def origin_of(path: Path, **choices: Any) -> dict[str, Any]:
-    """Return what tells the rows of a file or folder from others: sizes, times and `choices`."""
+def origin_of(path: Path, output: Path | None = None, **choices: Any) -> dict[str, Any]:
+    """Return what tells the rows of a file or folder from others: sizes, times and `choices`.
+
+    Files in a folder that belong to `output`, as its checkpoint does, are no rows.
+    """
     paths = sorted(path.rglob("*")) if path.is_dir() else [path]
-    files = [(entry, entry.stat()) for entry in paths if entry.is_file()]
+    files = [(entry, entry.stat()) for entry in paths if entry.is_file()
+             and not (path.is_dir() and output is not None and _is_of(output.name, entry.name))]
     return {"path": str(path.resolve()), "files": len(files),
             "bytes": sum(facts.st_size for _, facts in files),
             "changed": max(facts.st_mtime_ns for _, facts in files), **choices}
+
+
+def _is_of(output: str, name: str) -> bool:
+    """Whether a file is an output, its checkpoint, or one of these half-written."""
+    return name in (output, f"{output}.checkpoint") or name.startswith(f".{output}.")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -27,7 +27,7 @@ from fastdr.cli_rows import FORMATS, ROWS, WAIT, opened, refuse_given, rows_at, 
 from fastdr.cli_text import Weighting, fit_text, print_certificate, print_json, search
 from fastdr.dimension import RULES
 from fastdr.inputs import as_bytes
-from fastdr.models import LinearModel
+from fastdr.models import LinearModel, times_power
 from fastdr.outputs import check_output
 from fastdr.persistence import load_axes, load_values
 from fastdr.progress import with_progress
@@ -161,13 +161,13 @@ def fit(source: Rows,
                   and estimator._way(rows).on == "covariance")
         saved = CheckpointedSource(
             rows, output.with_name(f"{output.name}.checkpoint"),
-            origin_of(source, member=member, columns=columns, memory=memory, header=header),
+            origin_of(source, output, member=member, columns=columns, memory=memory, header=header),
             checkpoint, _show(progress))
-        with faults_at_rows(source, rows, missing), _resumable(saved):
+        with faults_at_rows(source, rows, missing), _resumable(saved) if summed else nullcontext():
             model = estimator.fit(saved if summed else rows).model_
     seconds = time.perf_counter() - start
     model.save(output)
-    if checkpoint >= 0:
+    if summed:
         saved.remove()
     size = model.count * len(model.mean) * rows.dtype.itemsize
     rates = size >= RATED_BYTES  # of less, starting takes the time
@@ -245,19 +245,35 @@ def reconstruct(model: Model, source: Rows, output: Output,
     if not scores:
         check_columns(fitted, rows, source)
     done, loss = 0, 0.0
+    scaled, power = _at_unit_scale(fitted)
     names = fitted.feature_names or (None if scores else rows.columns)
     watched = with_progress(rows, "rows", leave=True) if _show(progress) else rows
     with faults_at_rows(source, rows), open_sink(output, names) as sink:
         for block in watched.blocks():
             if not scores:
-                loss += float(np.sum(fitted.reconstruction_error(block, per_row=True)))
+                errors = scaled.reconstruction_error(times_power(block, power), per_row=True)
+                loss += float(np.sum(errors))
                 block = fitted.transform(block)
             sink.write(fitted.inverse_transform(block))
             done += len(block)
     outcome: dict[str, Any] = {"output": str(output), "rows": done, "columns": len(fitted.mean)}
     if not scores:
-        outcome["mean_squared_distance"] = loss / done
+        outcome["mean_squared_distance"] = float(times_power(loss / done, -2 * power))
     _print_outcome(outcome, as_json)
+    if not (scores or as_json):
+        typer.echo("mean squared distance to the original rows: "
+                   f"{power_text(loss / done, -2 * power, '.6g')}")
+
+
+def _at_unit_scale(model: LinearModel) -> tuple[LinearModel, int]:
+    """Return a model of the rows times 2**power, whose squared distances float64 holds."""
+    scale = model.scale
+    if scale is None:
+        power = model.exponent
+    else:
+        power = -math.frexp(float(scale.max()))[1]
+        scale = times_power(scale, power)
+    return replace(model, mean=times_power(model.mean, power), scale=scale, exponent=0), power
 
 
 def info(model: Model,
@@ -306,7 +322,7 @@ def _show(progress: bool | None) -> bool:
 @contextmanager
 def _resumable(saved: CheckpointedSource) -> Iterator[None]:
     """Say that a fit goes on from a checkpoint, and that it may when it is interrupted."""
-    done = max(saved.resumed(None)[0], saved.resumed("double")[0]) if saved.every >= 0 else 0
+    done = max(saved.resumed(None)[0], saved.resumed("double")[0])
     if done:
         typer.echo(f"fastdr: going on from row {done}, see {saved.path}", err=True)
     try:
@@ -328,9 +344,6 @@ def _print_outcome(outcome: dict[str, Any], as_json: bool) -> None:
         return
     typer.echo(f"{_count(outcome['rows'], 'row')} x {_count(outcome['columns'], 'column')} written "
                f"to {outcome['output']}")
-    if "mean_squared_distance" in outcome:
-        typer.echo(f"mean squared distance to the original rows: "
-                   f"{outcome['mean_squared_distance']:.6g}")
 
 
 def _reported(command: Callable[..., None]) -> Callable[..., None]:

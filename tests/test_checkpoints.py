@@ -105,6 +105,34 @@ def test_an_origin_changes_with_the_files(tmp_path):
     assert before[1] != origin_of(tmp_path / "a.npy", member="x")
 
 
+def test_an_output_among_the_rows_does_not_change_their_origin(tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"12")
+    before = origin_of(tmp_path, tmp_path / "m.fdr")
+    for name in ("m.fdr", "m.fdr.checkpoint", ".m.fdr.checkpoint.7-0a.part"):
+        (tmp_path / name).write_bytes(b"123")
+    assert origin_of(tmp_path, tmp_path / "m.fdr") == before
+    (tmp_path / "m.fdr.npy").write_bytes(b"123")
+    assert origin_of(tmp_path, tmp_path / "m.fdr") != before
+
+
+def test_a_fit_that_makes_no_checkpoint_leaves_that_of_another(X, tmp_path, monkeypatch):
+    testing = pytest.importorskip("typer.testing")
+    from fastdr.cli import application
+
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", X)
+    choices = dict.fromkeys(("member", "columns", "memory", "header"))
+    origin = origin_of(Path("x.npy"), **choices)
+    for solver, words in (("svd", ""), ("lapack", "fastdr: going on from row 300, see m.fdr.chec")):
+        save(Moments.of(X[:300]), "m.fdr.checkpoint",
+             {"origin": origin, "rows": 300, "precision": None})
+        done = testing.CliRunner().invoke(application(), [
+            "fit", "x.npy", "-k", "2", "--solver", solver, "-o", "m.fdr"])
+        assert done.exit_code == 0, done.output
+        assert done.stderr.startswith(words)
+        assert bool(done.stderr) == bool(words) == (not Path("m.fdr.checkpoint").exists())
+
+
 def test_moments_in_files(X, tmp_path):
     weights = np.arange(1000.0) / 7
     parts = [Moments.of(X[:400], weights[:400]), Moments.of(X[400:], weights[400:])]

@@ -170,6 +170,21 @@ def test_variances_that_no_float_holds(X, scale, k):
     assert re.search(r"intervals at most [1-9]\.\de[+-]\d{3}\s+wide", text)
 
 
+@pytest.mark.parametrize("scale", [1e200, 1, 1e-200])
+@pytest.mark.parametrize("options", [[], ["--standardize"]])
+def test_losses_that_no_float_holds(X, scale, options):
+    X = X - 1e4
+    write("rows.npy", X * scale)
+    ok("fit", "rows.npy", "-k", 2, "-o", "m.fdr", *options)
+    told = re.search(r"original rows: (\S+)$", ok("reconstruct", "m.fdr", "rows.npy", "-o",
+                                                  "back.npy"), re.MULTILINE)[1]
+    true = np.square(X - read("back.npy") / scale).sum(axis=1).mean()
+    assert float(Decimal(told) / Decimal(scale)**2) == pytest.approx(true, rel=1e-5)  # 6 digits
+    told = json.loads(ok_json("reconstruct", "m.fdr", "rows.npy", "-o", "back.npy", "--json"))
+    assert told["mean_squared_distance"] == (
+        pytest.approx(true, rel=1e-9) if scale == 1 else None if scale > 1 else 0.0)
+
+
 def test_info(X):
     write("rows.npy", np.hstack([X] * 4))
     ok("fit", "rows.npy", "-o", "m.fdr")
