@@ -407,10 +407,13 @@ def main() -> None:
     if typer is None:
         sys.stderr.write('fastdr: the command line needs typer; run: pip install "fastdr[cli]"\n')
         sys.exit(2)
-    signal.signal(signal.SIGTERM, _terminate)
+    for name in ("SIGTERM", "SIGHUP"):  # a terminal that is closed; there is none on Windows
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _terminate)
     application()(prog_name="fastdr")
 
 
-def _terminate(*_: object) -> NoReturn:
+def _terminate(number: int, _: object) -> NoReturn:
     """End through the exception handlers, which remove half-written files."""
-    sys.exit(128 + signal.SIGTERM)
+    sys.exit(128 + number)

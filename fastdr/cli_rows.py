@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -34,7 +35,8 @@ if typer is not None:
     Member = Annotated[str | None, typer.Option(help="Array to read from an .npz, HDF5 or Zarr "
                                                 "file.")]
     Columns = Annotated[str | None, typer.Option(
-        metavar="NAME,NAME", help="Columns of a table to read, in this order.")]
+        metavar="NAME,NAME", help="Columns of a table to read, in this order; names with commas "
+        "in double quotes.")]
     Header = Annotated[bool | None, typer.Option(
         "--header/--no-header", help="Whether the first line of a CSV file has names; default: as "
         "can be told from it.")]
@@ -85,7 +87,15 @@ def refuse_given(why: str, options: Mapping[str, Any]) -> None:
 
 
 def _names(columns: str | None) -> list[str] | None:
-    return None if columns is None else [name.strip() for name in columns.split(",")]
+    """Return the names in a list, which may be quoted as in a CSV file if they have commas."""
+    if columns is None:
+        return None
+    try:
+        names = next(csv.reader([columns], skipinitialspace=True)) or [""]
+    except csv.Error as error:
+        raise typer.BadParameter(f"{columns!r} is no list of names ({error}).",
+                                 param_hint="--columns") from None
+    return [name.strip() for name in names]
 
 
 @contextmanager

@@ -401,8 +401,10 @@ def _text_errors(path: Path) -> Iterator[None]:
         yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: not a gzip file, truncated or damaged ({error}).") from None
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a text file in UTF-8 ({error}).") from None
+    except csv.Error as error:
+        raise ValueError(f"{path}: has no cells separated by commas ({error}).") from None
 
 
 _TABLES: dict[str, Callable[[Sequence[Path], int | None, Sequence[str] | None, bool], Source]] = {

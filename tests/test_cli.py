@@ -277,6 +277,15 @@ def test_columns_must_be_those_of_the_fit(X):
     assert not Path("z.csv").exists()
 
 
+def test_names_with_commas_are_quoted(X):
+    write("rows.csv", X, ["a,b", "c", 'd"', "e"])
+    for given, names in (("c, e", ["c", "e"]), ('"a,b",e', ["a,b", "e"]), ('d"', ['d"'])):
+        ok("fit", "rows.csv", "--columns", given, "-k", 1, "-o", "m.fdr")
+        assert fastdr.load("m.fdr").feature_names == tuple(names)
+    bad("rows.csv: has no column ''", "fit", "rows.csv", "--columns", "", "-o", "m.fdr")
+    bad("--columns", "fit", "rows.csv", "--columns", "c\ne", "-o", "m.fdr", code=2)
+
+
 def test_faulty_rows_are_named_by_their_place_in_the_file(X, monkeypatch):
     write("rows.parquet", X, NAMES)
     ok("fit", "rows.parquet", "-o", "m.fdr")
@@ -470,10 +479,13 @@ def test_progress_goes_to_stderr_when_asked(X):
 
 def start(*arguments):
     """Start the command and wait until it has begun to write."""
-    # Started in the background, we may ignore Ctrl-C and let our children inherit that.
-    process = subprocess.Popen(
-        [*COMMAND, *arguments], stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    # In the background or under nohup we may ignore these, and our children would inherit that.
+    def heed():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True,
+                               preexec_fn=heed)
     for _ in range(6000):
         if list(Path().glob(".z.csv.*.part")):
             return process
@@ -482,8 +494,8 @@ def start(*arguments):
     raise AssertionError("did not begin to write")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143),
-                                              (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("number", "code"), [
+    (signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
 def test_interruption_leaves_the_old_output(X, number, code):
     write("rows.npy", X)
     ok("fit", "rows.npy", "-o", "m.fdr")

@@ -217,6 +217,8 @@ def test_damaged_member(tmp_path):
 def test_binary_csv(tmp_path):
     (tmp_path / "x.csv").write_bytes(b"1,2\n\xff\xfe,4\n")
     fails(tmp_path / "x.csv", "not a text file in UTF-8")
+    (tmp_path / "x.csv").write_text("a" * 200_000 + ",b\n1,2\n")
+    fails(tmp_path / "x.csv", "no cells separated by commas .field larger")
 
 
 @pytest.mark.parametrize(("text", "columns"), [
