@@ -123,7 +123,7 @@ def test_a_fit_that_makes_no_checkpoint_leaves_that_of_another(X, tmp_path, monk
     np.save("x.npy", X)
     choices = dict.fromkeys(("member", "columns", "memory", "header"))
     origin = origin_of(Path("x.npy"), **choices)
-    for solver, words in (("svd", ""), ("lapack", "fastdr: going on from row 300, see m.fdr.chec")):
+    for solver, words in (("svd", ""), ("lapack", "fastdr: going on from row 300, see m.fdr")):
         save(Moments.of(X[:300]), "m.fdr.checkpoint",
              {"origin": origin, "rows": 300, "precision": None})
         done = testing.CliRunner().invoke(application(), [
