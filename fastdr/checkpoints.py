@@ -24,9 +24,11 @@ def origin_of(path: Path, output: Path | None = None, **choices: Any) -> dict[st
 
     Files in a folder that belong to `output`, as its checkpoint does, are no rows.
     """
-    paths = sorted(path.rglob("*")) if path.is_dir() else [path]
-    files = [(entry, entry.stat()) for entry in paths if entry.is_file()
-             and not (path.is_dir() and output is not None and _is_of(output.name, entry.name))]
+    paths = [path]
+    if path.is_dir():
+        paths = [entry for entry in sorted(path.rglob("*"))
+                 if output is None or not _is_of(output.name, entry.name)]
+    files = [(entry, entry.stat()) for entry in paths if entry.is_file()]
     return {"path": str(path.resolve()), "files": len(files),
             "bytes": sum(facts.st_size for _, facts in files),
             "changed": max(facts.st_mtime_ns for _, facts in files), **choices}

@@ -188,8 +188,9 @@ def normal_values(contrast: Contrast) -> tuple[float, float]:
 def peaked_sign(contrast: Contrast) -> float:
     """Return the sign of E g'(y) - E y g(y) for sources more peaked than normal (Laplace)."""
     nodes, weights = _quadrature("laguerre", NODES // 2)
+    nodes = nodes / np.sqrt(2)
     total = 0.0
-    for side in (nodes / np.sqrt(2), -nodes / np.sqrt(2)):
+    for side in (nodes, -nodes):
         g, slope, _ = contrast.values(side)
         total += float(weights @ (slope - side * g))
     return 1.0 if total >= 0 else -1.0

@@ -167,7 +167,8 @@ def _with_columns(path: Path, source: Source, columns: Sequence[str]) -> Source:
     """Return some columns of a source by name."""
     names = source.columns or []
     check_names(path, columns, names)
-    places = [names.index(name) for name in columns]
+    index = {name: place for place, name in enumerate(names)}
+    places = [index[name] for name in columns]
     return BlockSource(lambda: (block[:, places] for block in source.blocks()), len(places),
                        source.shape[0], source.dtype, list(columns),
                        place=getattr(source, "place", None))

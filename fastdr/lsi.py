@@ -30,15 +30,14 @@ from fastdr.lsi_model import (
     weighed,
 )
 from fastdr.persistence import load
+from fastdr.seeds import SEEDS, is_seed
 from fastdr.texts import as_texts, check_distinct, plain_parameters, titles_of, vectorizer_of
 from fastdr.truncated_svd import TruncatedSVD
 from fastdr.validation import (
-    SEEDS,
     AnyArray,
     FloatArray,
     check_values,
     finite,
-    is_seed,
     is_sparse,
     whole,
 )

@@ -24,6 +24,7 @@ from fastdr.models import LinearModel
 from fastdr.pca_model import axes_model
 from fastdr.plan import CERTIFICATES, ITERATIVE, NOMINAL, Plan, Rates, Task, measured
 from fastdr.progress import with_progress
+from fastdr.seeds import SEEDS, as_generator, is_seed
 from fastdr.solvers import Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, as_source
 from fastdr.sparse import SparseSource
@@ -32,15 +33,12 @@ from fastdr.sparse_plan import plan_of
 from fastdr.tall import signflipped
 from fastdr.topk import Iteration, iterative
 from fastdr.validation import (
-    SEEDS,
     FloatArray,
-    as_generator,
     as_vector,
     as_weights,
     check_values,
     finite,
     is_flag,
-    is_seed,
     is_sparse,
     whole,
     working_dtype,

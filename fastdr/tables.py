@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -178,8 +179,9 @@ def _chosen(where: object, schema: Any, columns: Sequence[str] | None) -> list[A
 
 def check_names(where: object, chosen: Sequence[str], names: Sequence[str]) -> None:
     """Raise ValueError unless each name that is `chosen` is that of one column."""
+    counts = Counter(names)
     for name in chosen:
-        found = names.count(name)
+        found = counts[name]
         if found != 1:
             several = f"{found} columns" if found else "no column"
             raise ValueError(f"{where}: has {several} {name!r}; it has {list(names)}.")

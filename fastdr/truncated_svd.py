@@ -21,6 +21,7 @@ from fastdr.estimator import LinearEstimator, Report, warn_unproved
 from fastdr.models import fix_signs
 from fastdr.operators import project
 from fastdr.plan import CERTIFICATES, Plan, Task
+from fastdr.seeds import SEEDS, as_generator, is_seed
 from fastdr.singular_model import SingularModel
 from fastdr.solvers import RTOL, Spectrum, lapack, qr_svd
 from fastdr.sources import ArraySource, Source, block_rows
@@ -31,12 +32,9 @@ from fastdr.statistics import Moments
 from fastdr.threads import blas_limit
 from fastdr.topk import Iteration, iterative
 from fastdr.validation import (
-    SEEDS,
     AnyArray,
     FloatArray,
-    as_generator,
     check_values,
-    is_seed,
     whole,
     working_dtype,
 )

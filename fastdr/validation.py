@@ -9,7 +9,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastdr.mapped import AnyArray as AnyArray
@@ -23,7 +22,6 @@ _IMPUTES = ", as PCA(missing='em') does"
 _SCAN_BYTES = 1 << 22
 _MOST_COLUMNS = (1 << 31) - 1  # of a sparse matrix, whose kernels take indices of 32 bits
 MOST_WEIGHT = 1e150  # whose square is far from the end of float64
-SEEDS = "an integer of at least 0, a Generator, a RandomState or None"
 LARGEST_SQUARE = 1 << 15  # order; a larger square matrix takes more than 8 GB
 
 
@@ -220,18 +218,6 @@ def whole(value: Any, least: int) -> bool:
 def finite(value: Any) -> bool:
     """Whether `value` is a real number, neither infinite nor NaN; True is not 1."""
     return isinstance(value, Real) and not is_flag(value) and math.isfinite(value)
-
-
-def is_seed(value: Any) -> bool:
-    """Whether `as_generator` makes a generator of `value`."""
-    return value is None or isinstance(value, Generator | RandomState) or whole(value, 0)
-
-
-def as_generator(random_state: int | Generator | RandomState | None) -> Generator:
-    """Return what `random_state` stands for; None is 0, so that results repeat."""
-    if isinstance(random_state, RandomState):
-        random_state = int(random_state.randint(2**31 - 1))
-    return np.random.default_rng(0 if random_state is None else random_state)
 
 
 def is_flag(value: Any) -> bool:

@@ -223,9 +223,12 @@ HEAVY = ("numba", "sklearn", "dask", "matplotlib", "typer", "pandas", "pyarrow",
 def test_c93_the_functional_core_loads_nothing_heavy(run_python, use):
     out = run_python(f"""
 import sys, numpy, scipy
+before = set(sys.modules)
 import fastdr
 {use}
 print(sorted(m for m in {HEAVY!r} if m in sys.modules))
+loaded = set(sys.modules) - before
+assert "scipy.sparse" in loaded or "numpy.random" not in loaded  # of which it has need
 """)
     assert out.strip().endswith("[]")
 
