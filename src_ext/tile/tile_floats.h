@@ -47,25 +47,36 @@ FD_INLINE void FD_T(widen)(const vec sums[FD_LANES], fd_wide wide[FD_LANES])
 
 #if FD_LANES == 2
 /* Two rows element by element next to each other: a vector for each strip. */
-FD_INLINE void FD_T(interleave)(const T *even, const T *odd, T *left, T *right)
+FD_INLINE void FD_T(interleave)(vec even, vec odd, vec strip[2])
 {
 #if defined(__AVX512F__) && FD_BYTES == 64
     const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    __m512 a = _mm512_load_ps(even), b = _mm512_load_ps(odd);
-    _mm512_store_ps(left, _mm512_permutex2var_ps(a, order, b));
-    _mm512_store_ps(right, _mm512_permutex2var_ps(
-        a, _mm512_add_epi32(order, _mm512_set1_epi32(8)), b));
+    const __m512i next = _mm512_add_epi32(order, _mm512_set1_epi32(8));
+    strip[0] = (vec)_mm512_permutex2var_ps((__m512)even, order, (__m512)odd);
+    strip[1] = (vec)_mm512_permutex2var_ps((__m512)even, next, (__m512)odd);
 #elif defined(__AVX__) && FD_BYTES == 32
-    __m256 a = _mm256_load_ps(even), b = _mm256_load_ps(odd);
-    __m256 low = _mm256_unpacklo_ps(a, b), high = _mm256_unpackhi_ps(a, b);
-    _mm256_store_ps(left, _mm256_permute2f128_ps(low, high, 0x20));
-    _mm256_store_ps(right, _mm256_permute2f128_ps(low, high, 0x31));
+    const __m256 low = _mm256_unpacklo_ps((__m256)even, (__m256)odd);
+    const __m256 high = _mm256_unpackhi_ps((__m256)even, (__m256)odd);
+    strip[0] = (vec)_mm256_permute2f128_ps(low, high, 0x20);
+    strip[1] = (vec)_mm256_permute2f128_ps(low, high, 0x31);
 #else
-    for (ptrdiff_t j = 0; j < FD_C; j++) {
-        left[2 * j] = even[j], left[2 * j + 1] = odd[j];
-        right[2 * j] = even[FD_C + j], right[2 * j + 1] = odd[FD_C + j];
-    }
+    _Alignas(64) T rows[2][FD_BYTES / sizeof(T)], both[2 * FD_BYTES / sizeof(T)];
+    FD_T(store)(rows[0], even);
+    FD_T(store)(rows[1], odd);
+    for (ptrdiff_t j = 0; j < 2 * FD_W; j++)
+        both[j] = rows[j % 2][j / 2];
+    strip[0] = FD_T(load)(both);
+    strip[1] = FD_T(load)(both + FD_W);
 #endif
+}
+
+/* The same of two rows in memory, put into two packed strips. */
+FD_INLINE void FD_T(pair_rows)(const T *even, const T *odd, T *to)
+{
+    vec strip[2];
+    FD_T(interleave)(FD_T(load)(even), FD_T(load)(odd), strip);
+    FD_T(store)(to, strip[0]);
+    FD_T(store)(to + FD_STEP, strip[1]);
 }
 #endif
 
@@ -168,7 +179,7 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
         for (int c = 0; c < FD_CHAINS; c += 2, to += FD_W) {
             FD_PACK_ROW(i + c, pair[0], chain + c);
             FD_PACK_ROW(i + c + 1, pair[1], chain + c + 1);
-            FD_T(interleave)(pair[0], pair[1], to, to + FD_STEP);
+            FD_T(pair_rows)(pair[0], pair[1], to);
         }
     for (; i < rows; i += 2, to += FD_W) { /* a last row without a partner is paired with zeros */
         FD_PACK_ROW(i, pair[0], chain);
@@ -176,7 +187,7 @@ FD_INLINE void FD_T(pack_strip)(int plain, ptrdiff_t count, const T *from, ptrdi
             FD_PACK_ROW(i + 1, pair[1], chain + 1);
         } else
             FD_T(store)(pair[1], FD_T(splat)(0));
-        FD_T(interleave)(pair[0], pair[1], to, to + FD_STEP);
+        FD_T(pair_rows)(pair[0], pair[1], to);
     }
 #endif
 #undef FD_PACK_ROW

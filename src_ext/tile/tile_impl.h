@@ -198,27 +198,38 @@ typedef __m128i fd_part;
 #define FD_TURNS 5 /* of eight columns */
 #define FD_SQUARE(t) .square = square_##t, .unfold = unfold
 
-/* Put products of `cols` columns (8 or 16) by turns, which lie one turn after the other, where
-   they belong in the upper half of a square; of its 8 columns from `first` on. */
-FD_INLINE void fd_unfold(const double *sums, int cols, int first, double *to, ptrdiff_t ld)
+/* Add products of 8 columns by turns, which lie one turn after the other, to the upper half of a
+   square; where column i + k was turned to column i, both are told by i. */
+FD_INLINE void fd_unfold(const double *sums, double *to, ptrdiff_t ld)
 {
     FD_UNROLL
-    for (int i = first; i < first + 8; i++, to += ld)
+    for (int i = 0; i < 8; i++, to += ld)
         FD_UNROLL
-        for (int j = i; j < cols; j++) {
-            const int turn = j - i <= cols / 2 ? j - i : cols + i - j;
-            to[j - first] += sums[turn * cols + (turn == j - i ? i : j)];
+        for (int j = i; j < 8; j++)
+            to[j] += j - i < FD_TURNS ? sums[8 * (j - i) + i] : sums[8 * (8 + i - j) + j];
+}
+
+/* The same of 8 columns with 8 others: these are turned by up to 4, and by more the first ones. */
+FD_INLINE void fd_unfold_pair(const double *sums, double *to, ptrdiff_t ld)
+{
+    FD_UNROLL
+    for (int i = 0; i < 8; i++, to += ld)
+        FD_UNROLL
+        for (int j = 0; j < 8; j++) {
+            const int turn = (8 + j - i) % 8;
+            to[j] += sums[8 * turn + (turn < FD_TURNS ? i : j)];
         }
 }
 
 static void unfold(const double *products, ptrdiff_t cols, double *triangle)
 {
-    if (cols <= 8)
-        fd_unfold(products, 8, 0, triangle, 8);
-    else {
-        fd_unfold(products, 16, 0, triangle, 16);
-        fd_unfold(products, 16, 8, triangle + fd_triangle_offset(1, 2, 8), 8);
+    if (cols <= 8) {
+        fd_unfold(products, triangle, 8);
+        return;
     }
+    fd_unfold(products, triangle, 16);
+    fd_unfold_pair(products + 8 * FD_TURNS, triangle + 8, 16);
+    fd_unfold(products + 8 * (FD_TURNS + 8), triangle + fd_triangle_offset(1, 2, 8), 8);
 }
 #else
 #define FD_SQUARE(t) .square = NULL, .unfold = NULL

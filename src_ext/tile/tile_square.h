@@ -1,9 +1,9 @@
 /* Typed part: products of the columns of one strip or two with each other, each once.
 
    In a square of columns by columns most products stand twice. Turned around its end by 0 up to
-   half its columns, a row meets each of its elements once: of eight columns five multiply-adds
-   instead of eight, of sixteen 17 vectors of products instead of 32. That needs shuffles of whole
-   vectors and eight columns in a strip, so it is there for AVX-512 only. */
+   half its columns, a strip meets each of its elements once: of eight columns five multiply-adds
+   instead of eight, of sixteen 18 instead of 32, for two strips meet by their turns too. That
+   needs shuffles of whole vectors and eight columns in a strip, so it is there for AVX-512 only. */
 
 /* Columns i, i + 1, …, i + 4 of eight in place of column i. */
 FD_INLINE void FD_T(turn)(vec z, vec turned[FD_TURNS])
@@ -27,6 +27,24 @@ FD_INLINE void FD_T(add_turned)(vec z, vec acc[FD_TURNS])
         acc[k] = FD_T(fma)(z, turned[k], acc[k]);
 }
 
+/* Put sums in T, a vector of eight columns each, into float64. */
+FD_INLINE void FD_T(spill)(int vectors, const vec *acc, double *sums)
+{
+    FD_UNROLL
+    for (int k = 0; k < vectors; k += FD_LANES) {
+        vec some[FD_LANES];
+        fd_wide wide[FD_LANES];
+        FD_UNROLL
+        for (int h = 0; h < FD_LANES; h++)
+            some[h] = acc[FD_MIN(k + h, vectors - 1)];
+        FD_T(widen)(some, wide);
+        FD_UNROLL
+        for (int h = 0; h < FD_LANES; h++)
+            if (k + h < vectors)
+                fd_store_wide(sums + 8 * (k + h), wide[h]);
+    }
+}
+
 /* A packed strip; even and odd steps apart, so that enough sums are under way. */
 FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to, ptrdiff_t ld,
                                  const fd_ahead *ahead)
@@ -45,218 +63,166 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
     }
     if (rows % 2)
         FD_T(add_turned)(FD_T(load)(a + (rows - 1) * FD_W), even);
-    _Alignas(64) double sums[8 * (FD_TURNS + 1)];
+    _Alignas(64) double sums[8 * FD_TURNS];
     FD_UNROLL
-    for (int k = 0; k < FD_TURNS; k += FD_LANES) {
-        vec both[FD_LANES];
-        fd_wide wide[FD_LANES];
-        FD_UNROLL
-        for (int h = 0; h < FD_LANES; h++) {
-            const int turn = FD_MIN(k + h, FD_TURNS - 1);
-            both[h] = FD_T(add)(even[turn], odd[turn]);
-        }
-        FD_T(widen)(both, wide);
-        FD_UNROLL
-        for (int h = 0; h < FD_LANES; h++)
-            fd_store_wide(sums + 8 * (k + h), wide[h]);
-    }
-    fd_unfold(sums, 8, 0, to, ld);
+    for (int k = 0; k < FD_TURNS; k++)
+        even[k] = FD_T(add)(even[k], odd[k]);
+    FD_T(spill)(FD_TURNS, even, sums);
+    fd_unfold(sums, to, ld);
 }
 
-/* Rows that fit a strip or two are multiplied as they are read, not packed first. */
+/* Rows that fit a strip or two are multiplied as they are read, not packed first: one step, which
+   is a row of float64 or two of float32 as packing puts them, is centred and stored, and another
+   one from FD_LAG steps before, which is in L1 by now, is loaded and multiplied. Each strip lies
+   there twice, so that a load from between is the strip turned: ports that multiply also shuffle,
+   and have enough to do. */
 #define FD_FAR 8192 /* bytes that rows are called ahead */
+#define FD_LAG 8
 
 /* Vectors of products of so many strips. */
-#define FD_PRODUCTS(strips) ((strips) == 1 ? FD_TURNS : FD_TURNED / (int)FD_W)
+#define FD_PRODUCTS(strips) ((strips) == 1 ? FD_TURNS : FD_TURNED / 8)
 
 /* Products in T; sums, in float64, of float64 less its shift and of float32 as it is. */
 typedef struct {
-    vec shift[2 / FD_LANES], acc[FD_TURNED / FD_W];
+    vec shift[2], acc[FD_TURNED / 8];
     fd_wide sum[2];
-    vec seen; /* bits of float32 less its shift: products of tiny values vanish */
+    vec seen[2]; /* bits of float32 less its shift: products of tiny values vanish */
 } FD_T(fd_gathered);
 
 /* Begin; returns 0 if a shift is not exact in T. */
 FD_INLINE int FD_T(begin)(int strips, const double *shift, ptrdiff_t cols, FD_T(fd_gathered) *all)
 {
-    const int vectors = FD_PRODUCTS(strips);
-    __m512d half[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};
-    if (shift) {
-        half[0] = _mm512_maskz_loadu_pd((__mmask8)((1u << FD_MIN(cols, 8)) - 1), shift);
-        if (strips == 2)
-            half[1] = _mm512_maskz_loadu_pd((__mmask8)((1u << (cols - 8)) - 1), shift + 8);
+    _Alignas(64) T high[2 * FD_W] = {0}, low[2 * FD_W] = {0};
+    T lost = 0;
+    for (ptrdiff_t j = 0; shift && j < cols; j++) {
+        FD_T(split)(shift[j], high + j, low + j);
+        lost += low[j] != 0;
+        if (FD_LANES == 2 && strips == 1) /* of the row behind */
+            high[8 + j] = high[j];
     }
-#if FD_LANES == 1
-    all->shift[0] = (vec)half[0];
-    all->shift[1] = (vec)half[1];
-#else
-    const __m256 low = _mm512_cvtpd_ps(half[0]);
-    const __m256 high = strips == 2 ? _mm512_cvtpd_ps(half[1]) : low; /* of the row behind */
-    if (_mm512_cmp_pd_mask(_mm512_cvtps_pd(low), half[0], _CMP_NEQ_UQ) ||
-        (strips == 2 && _mm512_cmp_pd_mask(_mm512_cvtps_pd(high), half[1], _CMP_NEQ_UQ)))
-        return 0;
-    all->shift[0] = (vec)_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-#endif
     FD_UNROLL
-    for (int k = 0; k < vectors; k++)
+    for (int s = 0; s < 2; s++) {
+        all->shift[s] = FD_T(load)(high + s * FD_W);
+        all->sum[s] = fd_splat_wide(0);
+        all->seen[s] = FD_T(splat)(0);
+    }
+    for (int k = 0; k < FD_PRODUCTS(strips); k++)
         all->acc[k] = FD_T(splat)(0);
-    all->sum[0] = all->sum[1] = fd_splat_wide(0);
-    all->seen = FD_T(splat)(0);
-    return 1;
+    return lost == 0;
 }
 
+/* A step: one row of `count` columns, of float32 two if they are there; whole = they fill their
+   strips and lie one after the other. */
 #if FD_LANES == 1
-/* acc[2k] += a times column i + k of sixteen in place of column i, acc[2k + 1] likewise for b. */
-FD_INLINE void FD_T(add_both)(vec a, vec b, vec *acc)
-{
-    const __m512i low = (__m512i)a, high = (__m512i)b;
-    vec left[9] = {a}, right[9] = {b};
-    left[2] = (vec)_mm512_alignr_epi64(high, low, 2);
-    right[2] = (vec)_mm512_alignr_epi64(low, high, 2);
-    left[4] = (vec)_mm512_alignr_epi64(high, low, 4);
-    right[4] = (vec)_mm512_alignr_epi64(low, high, 4);
-    left[6] = (vec)_mm512_alignr_epi64(high, low, 6);
-    right[6] = (vec)_mm512_alignr_epi64(low, high, 6);
-    left[8] = b, right[8] = a;
-    FD_UNROLL
-    for (int k = 0; k < 8; k++) {
-        if (k % 2) {
-            left[k] = (vec)_mm512_shuffle_pd((__m512d)left[k - 1], (__m512d)left[k + 1], 0x55);
-            right[k] = (vec)_mm512_shuffle_pd((__m512d)right[k - 1], (__m512d)right[k + 1], 0x55);
-        }
-        acc[2 * k] = FD_T(fma)(a, left[k], acc[2 * k]);
-        acc[2 * k + 1] = FD_T(fma)(b, right[k], acc[2 * k + 1]);
-    }
-    acc[16] = FD_T(fma)(a, b, acc[16]);
-}
-
-/* A row. */
-FD_INLINE void FD_T(gather)(int strips, ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
-                            FD_T(fd_gathered) *all)
+FD_INLINE void FD_T(step)(int strips, int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
+                          int rows, FD_T(fd_gathered) *all, vec z[2])
 {
     (void)ld, (void)rows;
-    vec z[2];
     FD_UNROLL
-    for (int s = 0; s < strips; s++) {
-        const ptrdiff_t here = FD_MIN(FD_C, count - s * FD_C);
-        vec row = here == FD_C ? FD_T(load_loose)(from + s * FD_C)
-                               : FD_T(load_part)(from + s * FD_C, here);
+    for (int s = 0; s < strips; s++, from += 8) {
+        vec row = whole || s < strips - 1 ? FD_T(load_loose)(from)
+                                          : FD_T(load_part)(from, count - 8 * s);
         z[s] = FD_T(sub)(row, all->shift[s]);
         all->sum[s] = fd_add_wide(all->sum[s], z[s]);
     }
-    if (strips == 2)
-        FD_T(add_both)(z[0], z[1], all->acc);
-    else
-        FD_T(add_turned)(z[0], all->acc);
 }
 #else
-FD_INLINE __m256 FD_T(half)(ptrdiff_t count, const T *from)
+FD_INLINE void FD_T(step)(int strips, int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
+                          int rows, FD_T(fd_gathered) *all, vec z[2])
 {
-    if (count >= 8)
-        return _mm256_loadu_ps(from);
-    return _mm256_maskz_loadu_ps((__mmask8)((1u << count) - 1), from);
-}
-
-/* A row of two strips; or one row or two, `ld` apart, of one. */
-FD_INLINE void FD_T(gather)(int strips, ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
-                            FD_T(fd_gathered) *all)
-{
-    const ptrdiff_t apart = strips == 2 ? 8 : ld, second = strips == 2 ? count - 8 : count;
-    const int halves = strips == 2 ? 2 : rows;
-    __m512 both = (__m512)all->shift[0]; /* what is not there leaves zero */
-    if (halves == 2 && second == 8 && apart == 8)
-        both = _mm512_loadu_ps(from);
-    else {
-        both = _mm512_insertf32x8(both, FD_T(half)(count, from), 0);
-        if (halves == 2)
-            both = _mm512_insertf32x8(both, FD_T(half)(second, from + apart), 1);
-    }
-    const vec z = FD_T(sub)((vec)both, all->shift[0]);
-    const __m512i none = (__m512i)z, eight = _mm512_shuffle_i32x4(none, none, 0x4e);
-    const __m512i four = _mm512_shuffle_i32x4(none, none, strips == 2 ? 0x39 : 0xb1);
-#define FD_ADD(k, turned) all->acc[k] = FD_T(fma)(z, (vec)(turned), all->acc[k])
-    FD_ADD(0, none);
-    FD_ADD(1, _mm512_alignr_epi8(four, none, 4));
-    FD_ADD(2, _mm512_alignr_epi8(four, none, 8));
-    FD_ADD(3, _mm512_alignr_epi8(four, none, 12));
-    FD_ADD(4, four);
-    if (strips == 2) {
-        FD_ADD(5, _mm512_alignr_epi8(eight, four, 4));
-        FD_ADD(6, _mm512_alignr_epi8(eight, four, 8));
-        FD_ADD(7, _mm512_alignr_epi8(eight, four, 12));
-        FD_ADD(8, eight);
-    }
-#undef FD_ADD
-    all->seen = FD_T(either)(all->seen, z);
+    const __mmask8 last = (__mmask8)((1u << (whole ? 8 : count - 8 * (strips - 1))) - 1);
+    vec row[2] = {all->shift[0], all->shift[0]}; /* what is not there leaves zero */
     FD_UNROLL
-    for (int h = 0; h < halves; h++) {
-        const __m256 half = FD_T(half)(h ? second : count, from + h * apart);
-        all->sum[h] = fd_add_wide(all->sum[h], (fd_wide)_mm512_cvtps_pd(half));
-    }
-}
-#endif
-
-/* All rows, as many at a time as a vector holds. */
-FD_INLINE void FD_T(gather_all)(int strips, ptrdiff_t count, const T *from, ptrdiff_t ld,
-                                ptrdiff_t rows, FD_T(fd_gathered) *all)
-{
-    const int each = strips == 1 ? FD_LANES : 1;
-    for (; rows >= each; rows -= each, from += each * ld) {
+    for (int r = 0; r < rows; r++)
         FD_UNROLL
-        for (int line = 0; line < strips * each / FD_LANES; line++)
-            FD_PREFETCH((const char *)from + FD_FAR + 64 * line);
-        FD_T(gather)(strips, count, from, ld, each, all);
-    }
-    if (rows)
-        FD_T(gather)(strips, count, from, ld, 1, all);
-}
-
-/* Add sums of one or two strips to those in float64, or put them there at first. */
-FD_INLINE void FD_T(pour)(int strips, int first, vec sums, double *to)
-{
-    _Alignas(64) T values[FD_W];
-    FD_T(store)(values, sums);
+        for (int s = 0; s < strips; s++) {
+            const T *at = from + r * ld + 8 * s;
+            const __m256 half = whole || s < strips - 1 ? _mm256_loadu_ps(at)
+                                                        : _mm256_maskz_loadu_ps(last, at);
+            const int line = strips == 2 ? r : 0, lane = strips == 2 ? s : r;
+            const __m512 so_far = (__m512)row[line];
+            row[line] = (vec)(lane ? _mm512_insertf32x8(so_far, half, 1)
+                                   : _mm512_insertf32x8(so_far, half, 0));
+            all->sum[lane] = fd_add_wide(all->sum[lane], (fd_wide)_mm512_cvtps_pd(half));
+        }
+    if (whole && rows == 2)
+        FD_UNROLL
+        for (int r = 0; r < strips; r++)
+            row[r] = FD_T(load_loose)(from + r * ld);
     FD_UNROLL
-    for (int h = 0; h < FD_LANES; h++, to += strips == 1 ? 0 : 8) {
-        const int fresh = first && (strips == 2 || h == 0); /* else halves belong together */
-        const fd_wide more = FD_T(fd_widen)(values + 8 * h);
-        fd_store_wide(to, fresh ? more : fd_add_wide(fd_load_wide(to), more));
-    }
-}
-
-/* Add squares and products to those in float64, and begin them again. */
-FD_INLINE void FD_T(empty)(int strips, int first, FD_T(fd_gathered) *all, double *squares,
-                           double *products)
-{
-    const int vectors = FD_PRODUCTS(strips), each = strips == 1 ? 8 : (int)FD_W;
-#if FD_LANES == 2
-    FD_T(pour)(strips, first, FD_T(bounded)(all->acc[0], all->seen), squares);
-#else
+    for (int r = 0; r < strips; r++)
+        row[r] = FD_T(sub)(row[r], all->shift[0]);
+    if (strips == 2)
+        FD_T(interleave)(row[0], row[1], z);
+    else
+        z[0] = (vec)_mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13,
+                                                            6, 14, 7, 15), (__m512)row[0]);
     FD_UNROLL
     for (int s = 0; s < strips; s++)
-        FD_T(pour)(strips, first, all->acc[s], squares + 8 * s);
+        all->seen[s] = FD_T(either)(all->seen[s], z[s]);
+}
 #endif
+
+/* A strip that lies at `twice` two times and the same turned. */
+FD_INLINE void FD_T(load_turned)(const T *twice, vec turned[FD_TURNS])
+{
     FD_UNROLL
-    for (int k = 0; k < vectors; k++) {
-        FD_T(pour)(strips, first, all->acc[k], products + each * k);
-        all->acc[k] = FD_T(splat)(0);
-    }
+    for (int k = 0; k < FD_TURNS; k++)
+        turned[k] = FD_T(load_loose)(twice + k * FD_LANES);
+    /* One by a shuffle, since loads that cross lines of the cache take two turns of their port. */
+    turned[4] = (vec)_mm512_shuffle_f64x2((__m512d)turned[0], (__m512d)turned[0], 0x4e);
 }
 
-/* Rows of `count` columns, `ld` apart. */
-FD_INLINE void FD_T(square_rows)(int strips, const T *from, ptrdiff_t ld, ptrdiff_t rows,
-                                 ptrdiff_t count, FD_T(fd_gathered) *all, double *squares,
-                                 double *products)
+/* Products of strips that lie twice each: of the first with itself, with the second, and of that
+   with itself. Columns i of the first and i + k of the second meet with the second turned by k, or
+   the first by 8 - k. */
+FD_INLINE void FD_T(add_products)(int strips, const T *twice, vec *acc)
 {
-    const ptrdiff_t most = FD_PANEL * (strips == 1 ? FD_LANES : 1); /* rows of a sum in T */
-    for (ptrdiff_t row = 0; row < rows; row += most, from += most * ld) {
-        const ptrdiff_t here = FD_MIN(most, rows - row);
-        if (count == strips * 8 && ld == strips * 8) /* constants, for the loop's sake */
-            FD_T(gather_all)(strips, strips * 8, from, strips * 8, here, all);
-        else
-            FD_T(gather_all)(strips, count, from, ld, here, all);
-        FD_T(empty)(strips, row == 0, all, squares, products);
+    vec a[FD_TURNS], b[FD_TURNS];
+    FD_T(load_turned)(twice, a);
+    FD_UNROLL
+    for (int k = 0; k < FD_TURNS; k++)
+        acc[k] = FD_T(fma)(a[0], a[k], acc[k]);
+    if (strips == 1)
+        return;
+    FD_T(load_turned)(twice + 2 * FD_W, b);
+    vec *pair = acc + FD_TURNS, *second = pair + 8;
+    FD_UNROLL
+    for (int k = 0; k < 8; k++)
+        pair[k] = k < FD_TURNS ? FD_T(fma)(a[0], b[k], pair[k])
+                               : FD_T(fma)(b[0], a[8 - k], pair[k]);
+    FD_UNROLL
+    for (int k = 0; k < FD_TURNS; k++)
+        second[k] = FD_T(fma)(b[0], b[k], second[k]);
+}
+
+/* A panel's rows of `count` columns, `ld` apart. */
+FD_INLINE void FD_T(gather)(int strips, int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
+                            ptrdiff_t rows, FD_T(fd_gathered) *to)
+{
+    _Alignas(64) T ring[2 * FD_LAG][4 * FD_W];
+    const ptrdiff_t steps = (rows + FD_DEEP - 1) / FD_DEEP;
+    FD_T(fd_gathered) all = *to; /* in registers */
+    for (ptrdiff_t i = 0; i < steps + FD_LAG; i++) {
+        if (i < steps) {
+            vec z[2];
+            FD_UNROLL
+            for (int line = 0; line < strips; line++)
+                FD_PREFETCH((const char *)from + FD_FAR + 64 * line);
+            if ((i + 1) * FD_DEEP <= rows)
+                FD_T(step)(strips, whole, count, from, ld, FD_DEEP, &all, z);
+            else
+                FD_T(step)(strips, whole, count, from, ld, 1, &all, z);
+            from += FD_DEEP * ld;
+            T *twice = ring[i % (2 * FD_LAG)];
+            FD_UNROLL
+            for (int s = 0; s < 2 * strips; s++)
+                FD_T(store)(twice + s * FD_W, z[s / 2]);
+        }
+        if (i >= FD_LAG)
+            FD_T(add_products)(strips, ring[(i - FD_LAG) % (2 * FD_LAG)], all.acc);
     }
+    *to = all;
 }
 
 /* Sums of all columns less their shift. */
@@ -291,8 +257,20 @@ FD_INLINE int FD_T(square_strips)(int strips, const fd_matrix *x, ptrdiff_t firs
         FD_T(fetch)(x, first, last - first, 0, x->cols, stage, ld);
         from = stage;
     }
-    FD_T(square_rows)(strips, from, ld, last - first, x->cols, &all, squares, products);
+    if (x->cols == strips * 8 && ld == strips * 8) /* constants, for the loop's sake */
+        FD_T(gather)(strips, 1, strips * 8, from, strips * 8, last - first, &all);
+    else
+        FD_T(gather)(strips, 0, x->cols, from, ld, last - first, &all);
     FD_T(add_up)(strips, last - first, &all, sums);
+    FD_T(spill)(FD_PRODUCTS(strips), all.acc, products);
+    FD_UNROLL
+    for (int s = 0; s < strips; s++) {
+        vec square = all.acc[s * (FD_TURNS + 8)];
+#if FD_LANES == 2
+        square = FD_T(bounded)(square, all.seen[s]);
+#endif
+        FD_T(spill)(1, &square, squares + 8 * s);
+    }
     return 1;
 }
 
@@ -305,4 +283,5 @@ static int FD_T(square)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, con
 }
 
 #undef FD_FAR
+#undef FD_LAG
 #undef FD_PRODUCTS
