@@ -24,7 +24,7 @@ from fastdr.checkpoints import CheckpointedSource, origin_of
 from fastdr.cli_demo import demo
 from fastdr.cli_plot import check_columns, faults_at_rows, plot
 from fastdr.cli_rows import FORMATS, ROWS, WAIT, opened, refuse_given, rows_at, scores_of
-from fastdr.cli_text import Weighting, fit_text, print_certificate, print_json, search
+from fastdr.cli_text import Weighting, fit_text, one_line, print_certificate, print_json, search
 from fastdr.dimension import RULES
 from fastdr.inputs import as_bytes
 from fastdr.models import LinearModel, times_power
@@ -374,7 +374,7 @@ def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 def _one_line(message: object) -> str:
     """Return a message for the shell: on one line, with the names that options have there."""
-    text = " ".join(str(message).split()) or type(message).__name__
+    text = one_line(message) or type(message).__name__
     for name, option in OPTIONS.items():
         text = text.replace(name, option)
     return text

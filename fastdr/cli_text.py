@@ -66,6 +66,12 @@ def print_certificate(model: LinearModel | SingularModel | LSIModel) -> None:
         typer.echo("\n" + textwrap.fill(f"certificate: {text}", 80))
 
 
+def one_line(text: object) -> str:
+    """Return text of others for the shell: on one line, with nothing that moves its cursor."""
+    shown = "".join(char if char.isprintable() or char.isspace() else " " for char in str(text))
+    return " ".join(shown.split())
+
+
 def print_json(values: dict[str, Any]) -> None:
     """Print one JSON object, with null for numbers that are not finite."""
     typer.echo(json.dumps(_finite(values), allow_nan=False))
@@ -99,4 +105,5 @@ def search(index: Annotated[Path, typer.Argument(
     if not hits:
         typer.echo("no word of the query is in the index")
     for hit in hits:
-        typer.echo(f"{hit['cosine']:6.3f}  {hit['document'] + 1:>7}  {hit.get('title', '')}")
+        typer.echo(f"{hit['cosine']:6.3f}  {hit['document'] + 1:>7}  "
+                   f"{one_line(hit.get('title', ''))}".rstrip())

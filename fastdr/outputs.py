@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ from pathlib import Path
 from secrets import token_hex
 
 from fastdr.tables import TABLE_SUFFIXES
+
+# What writing fails with, without a word about the file, where no more can be written.
+FULL = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EFBIG")} - {None}
 
 
 def output_path(path: str | os.PathLike[str]) -> Path:
@@ -76,5 +80,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if mode is not None:
             part.chmod(mode)
         os.replace(part, target)
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:
+            error.filename = os.fspath(path)  # writing does not say where to
+        raise
     finally:
         part.unlink(missing_ok=True)

@@ -534,6 +534,32 @@ def test_sinks_refuse_folders_that_cannot_be_written(tmp_path, monkeypatch):
         open_sink(tmp_path / "x.npy").__enter__()
 
 
+FULL = """
+import errno, resource, sys
+import numpy as np
+from fastdr import moments
+from fastdr.sinks import open_sink
+resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+X = np.random.default_rng(0).standard_normal((2000, 30))
+try:
+    if sys.argv[1].endswith("fdr"):
+        moments(X).save(sys.argv[1])
+    else:
+        with open_sink(sys.argv[1]) as sink:
+            sink.write(X)
+except OSError as error:
+    sys.exit(error.errno != errno.EFBIG or "out." not in str(error))
+sys.exit("no error")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".fdr"])
+def test_where_no_more_can_be_written_the_file_is_named_and_nothing_left(tmp_path, suffix):
+    subprocess.run([sys.executable, "-P", "-c", FULL, tmp_path / f"out{suffix}"], check=True)
+    assert not os.listdir(tmp_path)
+
+
 def sparse(path, count, features):
     """Make an .npy file of zeros that takes no room on disk."""
     np.lib.format.open_memmap(path, "w+", "f8", (count, features)).flush()

@@ -405,6 +405,16 @@ def test_the_command_fits_and_searches(tmp_path):
     assert facts["documents"] == 6
 
 
+def test_titles_of_found_documents_take_one_line_and_move_no_cursor(tmp_path):
+    lines = [json.dumps({"text": text, "title": f"a\n\x1b[2J\u202eb {i}"})
+             for i, text in enumerate(TEXTS)]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    run("fit", tmp_path / "d.jsonl", "--text", "-k", 2, "-o", tmp_path / "i.fdr")
+    shown = run("search", tmp_path / "i.fdr", "turn").output
+    assert all("a [2J b" in line for line in shown.splitlines())
+    assert shown.replace("\n", "").isprintable()
+
+
 @pytest.mark.parametrize(("name", "content", "words"), [
     ("d.csv", "a", "read from .txt and .jsonl files"), ("d.txt", "", "no documents"),
     ("d.jsonl", '"a"\n{"body": "b"}', "line 2 is neither"), ("d.jsonl", "{", "line 1 is not JSON"),
