@@ -198,27 +198,25 @@ typedef __m128i fd_part;
 #define FD_TURNS 5 /* of eight columns */
 #define FD_SQUARE(t) .square = square_##t, .unfold = unfold
 
-/* Add products of 8 columns by turns, which lie one turn after the other, to the upper half of a
-   square; where column i + k was turned to column i, both are told by i. */
+#define FD_SECOND (FD_TURNS + 8) /* the turns of a second strip, behind those of both */
+
+/* Where columns i and j = i + turn, around the end of eight, met: see tile_square.h. */
+FD_INLINE double fd_met(const double *sums, int i, int j)
+{
+    const int turn = (8 + j - i) % 8;
+    if (turn % 4 == 0)
+        return sums[8 * (j < 4 ? 0 : 4) + i];
+    return turn < 4 ? sums[8 * turn + i] : sums[8 * turn + j];
+}
+
+/* Add products of 8 columns with each other to the upper half of a square. */
 FD_INLINE void fd_unfold(const double *sums, double *to, ptrdiff_t ld)
 {
     FD_UNROLL
     for (int i = 0; i < 8; i++, to += ld)
         FD_UNROLL
         for (int j = i; j < 8; j++)
-            to[j] += j - i < FD_TURNS ? sums[8 * (j - i) + i] : sums[8 * (8 + i - j) + j];
-}
-
-/* The same of 8 columns with 8 others: these are turned by up to 4, and by more the first ones. */
-FD_INLINE void fd_unfold_pair(const double *sums, double *to, ptrdiff_t ld)
-{
-    FD_UNROLL
-    for (int i = 0; i < 8; i++, to += ld)
-        FD_UNROLL
-        for (int j = 0; j < 8; j++) {
-            const int turn = (8 + j - i) % 8;
-            to[j] += sums[8 * turn + (turn < FD_TURNS ? i : j)];
-        }
+            to[j] += j - i <= 4 ? fd_met(sums, i, j) : fd_met(sums, j, i);
 }
 
 static void unfold(const double *products, ptrdiff_t cols, double *triangle)
@@ -228,8 +226,10 @@ static void unfold(const double *products, ptrdiff_t cols, double *triangle)
         return;
     }
     fd_unfold(products, triangle, 16);
-    fd_unfold_pair(products + 8 * FD_TURNS, triangle + 8, 16);
-    fd_unfold(products + 8 * (FD_TURNS + 8), triangle + fd_triangle_offset(1, 2, 8), 8);
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++)
+            triangle[16 * i + 8 + j] += fd_met(products + 8 * FD_TURNS, i, j);
+    fd_unfold(products + 8 * FD_SECOND, triangle + fd_triangle_offset(1, 2, 8), 8);
 }
 #else
 #define FD_SQUARE(t) .square = NULL, .unfold = NULL

@@ -1,27 +1,27 @@
 /* Typed part: products of the columns of one strip or two with each other, each once.
 
-   In a square of columns by columns most products stand twice. Turned around its end by 0 up to
-   half its columns, a strip meets each of its elements once: of eight columns five multiply-adds
-   instead of eight, of sixteen 18 instead of 32, for two strips meet by their turns too. That
-   needs shuffles of whole vectors and eight columns in a strip, so it is there for AVX-512 only. */
+   In a square of columns by columns most products stand twice. Turned around its end by up to half
+   its columns, a strip meets each of its elements once: of eight columns five multiply-adds instead
+   of eight, of sixteen 18 instead of 32, for two strips meet by the turns that each needs. By none
+   and by four, together, it is turned where each half is in place of both, which loads can do: ports
+   that multiply also shuffle. All this takes eight columns in a strip: AVX-512. */
 
-/* Columns i, i + 1, …, i + 4 of eight in place of column i. */
-FD_INLINE void FD_T(turn)(vec z, vec turned[FD_TURNS])
+/* A strip as those meet it that are multiplied: turned[k] has columns i + k, around the end, in
+   place of column i, but [0] and [4] have the first and the last four twice. */
+FD_INLINE void FD_T(halves)(const T *strip, vec turned[FD_TURNS])
 {
-    const __m512d none = (__m512d)z;
-    const __m512d two = _mm512_shuffle_f64x2(none, none, 0x39);
-    const __m512d four = _mm512_shuffle_f64x2(none, none, 0x4e);
-    turned[0] = z;
-    turned[1] = (vec)_mm512_shuffle_pd(none, two, 0x55);
-    turned[2] = (vec)two;
-    turned[3] = (vec)_mm512_shuffle_pd(two, four, 0x55);
-    turned[4] = (vec)four;
+    turned[0] = (vec)_mm512_broadcast_f64x4(_mm256_loadu_pd((const double *)strip));
+    turned[4] = (vec)_mm512_broadcast_f64x4(_mm256_loadu_pd((const double *)(strip + FD_W / 2)));
 }
 
-FD_INLINE void FD_T(add_turned)(vec z, vec acc[FD_TURNS])
+FD_INLINE void FD_T(add_turned)(const T *strip, vec acc[FD_TURNS])
 {
+    const vec z = FD_T(load)(strip);
     vec turned[FD_TURNS];
-    FD_T(turn)(z, turned);
+    FD_T(halves)(strip, turned);
+    turned[1] = (vec)_mm512_alignr_epi64((__m512i)z, (__m512i)z, 1);
+    turned[2] = (vec)_mm512_alignr_epi64((__m512i)z, (__m512i)z, 2);
+    turned[3] = (vec)_mm512_alignr_epi64((__m512i)z, (__m512i)z, 3);
     FD_UNROLL
     for (int k = 0; k < FD_TURNS; k++)
         acc[k] = FD_T(fma)(z, turned[k], acc[k]);
@@ -57,12 +57,12 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
         const ptrdiff_t stop = FD_MIN(k + FD_CALLED, rows / 2 * 2);
         fd_call(ahead, k, FD_CALLED);
         for (; k < stop; k += 2) {
-            FD_T(add_turned)(FD_T(load)(a + k * FD_W), even);
-            FD_T(add_turned)(FD_T(load)(a + (k + 1) * FD_W), odd);
+            FD_T(add_turned)(a + k * FD_W, even);
+            FD_T(add_turned)(a + (k + 1) * FD_W, odd);
         }
     }
     if (rows % 2)
-        FD_T(add_turned)(FD_T(load)(a + (rows - 1) * FD_W), even);
+        FD_T(add_turned)(a + (rows - 1) * FD_W, even);
     _Alignas(64) double sums[8 * FD_TURNS];
     FD_UNROLL
     for (int k = 0; k < FD_TURNS; k++)
@@ -74,8 +74,7 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
 /* Rows that fit a strip or two are multiplied as they are read, not packed first: one step, which
    is a row of float64 or two of float32 as packing puts them, is centred and stored, and another
    one from FD_LAG steps before, which is in L1 by now, is loaded and multiplied. Each strip lies
-   there twice, so that a load from between is the strip turned: ports that multiply also shuffle,
-   and have enough to do. */
+   there twice, so that a load from between is the strip turned. */
 #define FD_FAR 8192 /* bytes that rows are called ahead */
 #define FD_LAG 8
 
@@ -163,37 +162,35 @@ FD_INLINE void FD_T(step)(int strips, int whole, ptrdiff_t count, const T *from,
 }
 #endif
 
-/* A strip that lies at `twice` two times and the same turned. */
-FD_INLINE void FD_T(load_turned)(const T *twice, vec turned[FD_TURNS])
-{
-    FD_UNROLL
-    for (int k = 0; k < FD_TURNS; k++)
-        turned[k] = FD_T(load_loose)(twice + k * FD_LANES);
-    /* One by a shuffle, since loads that cross lines of the cache take two turns of their port. */
-    turned[4] = (vec)_mm512_shuffle_f64x2((__m512d)turned[0], (__m512d)turned[0], 0x4e);
-}
-
 /* Products of strips that lie twice each: of the first with itself, with the second, and of that
    with itself. Columns i of the first and i + k of the second meet with the second turned by k, or
    the first by 8 - k. */
 FD_INLINE void FD_T(add_products)(int strips, const T *twice, vec *acc)
 {
-    vec a[FD_TURNS], b[FD_TURNS];
-    FD_T(load_turned)(twice, a);
+    vec z[2], turned[2][FD_TURNS];
     FD_UNROLL
-    for (int k = 0; k < FD_TURNS; k++)
-        acc[k] = FD_T(fma)(a[0], a[k], acc[k]);
-    if (strips == 1)
-        return;
-    FD_T(load_turned)(twice + 2 * FD_W, b);
-    vec *pair = acc + FD_TURNS, *second = pair + 8;
+    for (int s = 0; s < strips; s++, twice += 2 * FD_W) {
+        z[s] = FD_T(load)(twice);
+        FD_T(halves)(twice, turned[s]);
+        turned[s][1] = FD_T(load_loose)(twice + FD_LANES);
+        turned[s][3] = FD_T(load_loose)(twice + 3 * FD_LANES);
+        /* A shuffle: loads that cross a line of the cache take two turns of their ports. */
+        turned[s][2] = (vec)_mm512_alignr_epi64((__m512i)z[s], (__m512i)z[s], 2);
+    }
     FD_UNROLL
-    for (int k = 0; k < 8; k++)
-        pair[k] = k < FD_TURNS ? FD_T(fma)(a[0], b[k], pair[k])
-                               : FD_T(fma)(b[0], a[8 - k], pair[k]);
-    FD_UNROLL
-    for (int k = 0; k < FD_TURNS; k++)
-        second[k] = FD_T(fma)(b[0], b[k], second[k]);
+    for (int s = 0; s < strips; s++)
+        FD_UNROLL
+        for (int k = 0; k < FD_TURNS; k++) {
+            vec *sum = acc + FD_SECOND * s + k;
+            *sum = FD_T(fma)(z[s], turned[s][k], *sum);
+        }
+    if (strips == 2)
+        FD_UNROLL
+        for (int k = 0; k < 8; k++) {
+            vec *sum = acc + FD_TURNS + k;
+            *sum = k < FD_TURNS ? FD_T(fma)(z[0], turned[1][k], *sum)
+                                : FD_T(fma)(z[1], turned[0][8 - k], *sum);
+        }
 }
 
 /* A panel's rows of `count` columns, `ld` apart. */
@@ -265,7 +262,8 @@ FD_INLINE int FD_T(square_strips)(int strips, const fd_matrix *x, ptrdiff_t firs
     FD_T(spill)(FD_PRODUCTS(strips), all.acc, products);
     FD_UNROLL
     for (int s = 0; s < strips; s++) {
-        vec square = all.acc[s * (FD_TURNS + 8)];
+        const vec *sum = all.acc + FD_SECOND * s;
+        vec square = (vec)_mm512_mask_blend_pd(0xf0, (__m512d)sum[0], (__m512d)sum[4]);
 #if FD_LANES == 2
         square = FD_T(bounded)(square, all.seen[s]);
 #endif
