@@ -85,13 +85,34 @@ class Certificate:
                                       if a < count - 1))
 
     def padded(self, count: int, error: float) -> Certificate:
-        """Return the same with values behind that are 0 because the rank is known, to `error`."""
-        if count == len(self.lower):
+        """Return the same with values behind that are 0 because the rank is known, to `error`.
+
+        Their vectors are any of those that are left, so nothing is known of the span.
+        """
+        known = len(self.lower)
+        if count == known:
             return self
-        zeros = np.zeros(count - len(self.lower))
+        zeros = np.zeros(count - known)
         lower, upper, residuals = (np.concatenate(parts) for parts in (
             (self.lower, zeros), (self.upper, zeros + error), (self.residuals, zeros + error)))
-        return replace(self, lower=lower, upper=upper, residuals=residuals)
+        runs, tie = list(self.clusters), known
+        if known and lower[known - 1] <= error:
+            tie = runs.pop()[0] if runs and runs[-1][1] == known - 1 else known - 1
+        if tie < count - 1:
+            runs.append((tie, count - 1))
+        return replace(self, lower=lower, upper=upper, residuals=residuals, angle=1.0,
+                       clusters=tuple(runs))
+
+    def beside_zeros(self, error: float) -> Certificate:
+        """Return the same for a larger matrix whose other eigenvalues are 0, to `error`.
+
+        A'A is that for AA': what was complete is not any more, and may be tied with them.
+        """
+        if self.method != "complete":
+            return self  # they lie below `mu`, too
+        gap = float(self.lower[-1]) - error
+        spread = float(np.linalg.norm(self.residuals))
+        return replace(self, angle=min(1.0, spread / gap) if gap > 0 else 1.0)
 
     def times(self, factor: float, exponent: int = 0) -> Certificate:
         """Return the same for a positive semi-definite matrix times factor 2**exponent."""
@@ -110,7 +131,9 @@ class Certificate:
     def stored(self, vectors: AnyArray) -> Certificate:
         """Return the same for `vectors` (k, d), rounded to their dtype after they were measured."""
         count, features = vectors.shape
-        if vectors.dtype == np.float64 or count == features:
+        if count == features:  # they span all there is
+            return replace(self, angle=0.0 if self.proved else 1.0)
+        if vectors.dtype == np.float64:
             return self
         turned = math.sqrt(count) * float(np.finfo(vectors.dtype).eps)  # twice what rounding does
         return replace(self, angle=min(1.0, self.angle + turned))

@@ -203,7 +203,7 @@ def _triplets(images: FloatArray, vectors: FloatArray) -> tuple[FloatArray, Floa
     turn, values, back = svd(factor, check_finite=False, lapack_driver="gesvd")
     right = back @ vectors
     turned = fix_signs(right.copy())
-    return (left @ turn) * np.where((turned == right).all(axis=1), 1.0, -1.0), values, turned
+    return (left @ turn) * np.where((turned == right).all(axis=1), 1.0, -1.0), abs(values), turned
 
 
 def _result(found: Spectrum, U: FloatArray, s: FloatArray, Vt: FloatArray, apart: FloatArray,

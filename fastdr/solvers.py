@@ -159,6 +159,8 @@ def _told(rows: CentredRows, matrix: FloatArray, known: tuple[FloatArray, FloatA
     judge = len(values) if prove and len(values) == len(matrix) else wanted
     error += rows.rounding
     told = judged(matrix, values[:judge], vectors[:judge], following, error, prove)
+    if len(matrix) < rows.mean.size:
+        told = told.beside_zeros(error)
     return told.first(wanted).padded(count, error)
 
 
@@ -380,7 +382,7 @@ def finish(rows: CentredRows, tall: Tall | None, axes: Axes, count: int,
     values = axes.values[:min(count, rows.bound)]
     cut = max(rows.count, rows.mean.size) * EPS * math.sqrt(values.max(initial=0.0))
     rank = int(np.count_nonzero(np.sqrt(values) > cut))
-    real = values.size if axes.relative else rank
+    real = int(np.count_nonzero(values)) if axes.relative else rank
     vectors = np.zeros((real, rows.mean.size))
     if tall is None:
         vectors[:] = axes.vectors[:real]

@@ -321,6 +321,8 @@ def told_of(matrix: FloatArray | None, vectors: FloatArray, found: Ritz, error: 
     else:
         doubt = doubt_of(len(matrix), found.scale) + error
         told = certificate(values, residuals, spread, doubt, None, "none")
+    if len(matrix) < found.vectors.shape[1]:
+        told = told.beside_zeros(error)
     return told.around(found.values)
 
 
@@ -335,8 +337,9 @@ def _told(rows: CentredRows, matrix: FloatArray | None, found: Ritz, error: floa
         error = slack(len(matrix)) * found.scale + rows.rounding
         return told_of(matrix, vectors, found, error, prove=True)
     if matrix is not None and how.prove:
-        return proved(matrix, found.values, found.vectors, found.residuals, found.spread,
+        told = proved(matrix, found.values, found.vectors, found.residuals, found.spread,
                       found.next, error, definite=True)
+        return told.beside_zeros(error) if len(matrix) < rows.mean.size else told
     return told_of(None, found.vectors, found, error, prove=False)
 
 

@@ -416,3 +416,50 @@ def test_the_angle_is_that_of_stored_components(rng, solver):
     angle = subspace_angle(true, model.components_)
     assert 1e-9 < angle <= model.certificate_.angle
     assert model.certificate_.angle < 1e-6
+
+
+@pytest.mark.parametrize("depth", [8, 20, 44])
+def test_the_angle_of_as_many_axes_as_rows_counts_the_directions_that_no_row_has(depth):
+    """The Gram matrix has as many eigenvectors as rows, the scatter has more."""
+    span = np.array([[1.0, 1, 1, 1, 0], [1, -1, 1, -1, 0], [1, 1, -1, -1, 0]])  # orthogonal
+    mixed = [[1, 2, 0], [3, 1, 1], [2, 1, -2]] * 2.0 ** -np.array([0, depth // 2, depth])
+    X, known = mixed @ span, np.zeros(5)  # exactly
+    models = [fastdr.PCA(3, mean=known, svd_solver=solver, certificate="proof").fit(rows)
+              for solver in ("lapack", "lanczos", "power") for rows in (X, sp.csr_array(X))]
+    models.append(fastdr.PCA(3, mean=known, svd_solver="svd").fit(X))
+    models += [fastdr.TruncatedSVD(3, certificate="proof").fit(rows)
+               for rows in (X, sp.csr_array(X))]
+    told = [(model.certificate_, model.components_) for model in models]
+    Vt, info = fastdr.svds(X, 3)[2:]
+    for certificate, axes in [*told, (info.certificate, Vt)]:
+        assert 0 < certificate.angle
+        assert subspace_angle(span / 2, axes) <= certificate.angle + 8 * EPS
+        assert certificate.angle < 1e-6 or depth > 8 or not certificate.proved
+
+
+@pytest.mark.parametrize("solver", ["lapack", "svd", "lanczos"])
+@pytest.mark.parametrize("given", [np.asarray, sp.csr_array])
+def test_axes_beyond_the_rank_leave_the_span_unknown(solver, given):
+    X = np.outer([1.0, 2, 3, 6], [2.0, 1, 2, 0, 0])
+    if given is sp.csr_array and solver == "svd":
+        pytest.skip("dense rows only")
+    for count in (2, 3, 4):
+        told = fastdr.PCA(count, svd_solver=solver).fit(given(X)).certificate_
+        assert told.angle == 1
+        assert told.clusters == (((1, count - 1),) if count > 2 else ())
+    told = fastdr.PCA(5, svd_solver=solver).fit(given(np.concatenate([X, X]))).certificate_
+    assert told.angle == 0
+    assert told.proved
+
+
+@pytest.mark.parametrize("solver", ["lapack", "lanczos", "power", "svd"])
+@pytest.mark.parametrize("least", [0.0, 1e-161, 1e-170])
+def test_fewer_rows_than_features_may_lie_at_the_known_mean_or_near(solver, least):
+    mean = np.array([0.0, 0, 1, 0])
+    X = np.array([[1.0, 2, 0, 1], [least, least, 0, 0], [1, -1, 3, 0]]) + mean
+    model = fastdr.PCA(3, mean=mean, svd_solver=solver).fit(X)
+    assert_orthonormal(model.components_)
+    assert model.rank_ == 2
+    assert (model.singular_values_[2] <= 2 * least)
+    assert np.isfinite(model.transform(X)).all()
+    assert not np.signbit(fastdr.svds(X - mean, 3).s).any()
