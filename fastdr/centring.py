@@ -117,7 +117,7 @@ class CentredRows:
 
     def centred(self, block: AnyArray, columns: slice = slice(None)) -> FloatArray:
         """Return some `columns` of the rows as float64, centred and scaled."""
-        rows = read(block[:, columns]).astype(np.float64)
+        rows = read(block[:, columns]).astype(np.float64, order="C")
         if self.exponent:
             np.ldexp(rows, self.exponent, out=rows)
         rows -= self.mean[columns]

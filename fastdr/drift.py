@@ -65,7 +65,7 @@ class Energy:
         """Add rows (n, d), weights (n,); O(n d k)."""
         step = piece(rows.shape[1])
         for start in range(0, len(rows), step):
-            part = rows[start:start + step].astype(np.float64) - self.model.mean
+            part = rows[start:start + step].astype(np.float64, order="C") - self.model.mean
             if self.model.scale is not None:
                 part /= self.model.scale
             if weights is not None:

@@ -77,7 +77,7 @@ class LinearlyMapped:
         errors, step = np.empty(len(rows)), block_rows(rows.shape[1])
         for start in range(0, len(rows), step):
             part = read(rows[start:start + step])
-            gaps = part.astype(np.float64) - self.inverse_transform(self.transform(part))
+            gaps = part.astype(np.float64, order="C") - self.inverse_transform(self.transform(part))
             np.einsum("ij,ij->i", gaps, gaps, out=errors[start:start + step])
         return errors if per_row else float(errors.mean())
 

@@ -77,7 +77,7 @@ class LowRankMoments(Weighted):
         weights = as_weights(sample_weight, given.shape[0])
         dense = given.dense(0, len(given)) if isinstance(given, SparseSource) else given
         mean, _, _ = column_moments(dense, weights)
-        factor = dense.astype(np.float64)
+        factor = dense.astype(np.float64, order="C")
         factor -= mean
         rest = np.average(factor, axis=0, weights=weights)
         factor -= rest

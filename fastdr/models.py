@@ -334,7 +334,8 @@ class LinearModel(PartlyObserved):
     def centred(self, X: AnyArray) -> FloatArray:
         """Return a block of rows in the units of `variances`: about the mean, scaled, float64."""
         down = min(self.exponent, 0) if self.scale is None else -1
-        rows = times_power(X.astype(np.float64), down)  # first, for a difference may overflow
+        rows = X.astype(np.float64, order="C")  # sums of other layouts round otherwise
+        rows = times_power(rows, down)  # first, for a difference may overflow
         rows -= times_power(self.mean, down)
         if self.scale is not None:
             rows /= times_power(self.scale, down)

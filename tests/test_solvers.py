@@ -12,6 +12,7 @@ import fastdr
 from fastdr import centring, solvers
 from fastdr.bases import completed, null_axes, orthonormalise
 from fastdr.centring import centred_rows
+from fastdr.diagnostics import cos_squared, spe, t_squared
 from fastdr.scatter import SINGLE_RTOL
 from fastdr.solvers import lapack, qr_svd
 from fastdr.sources import ArraySource, BlockSource
@@ -463,3 +464,27 @@ def test_fewer_rows_than_features_may_lie_at_the_known_mean_or_near(solver, leas
     assert (model.singular_values_[2] <= 2 * least)
     assert np.isfinite(model.transform(X)).all()
     assert not np.signbit(fastdr.svds(X - mean, 3).s).any()
+
+
+@pytest.mark.parametrize("shape", [(40, 70), (90, 9), (65, 64)])
+def test_layouts_agree_to_the_bit(rng, shape, stored):
+    X = rng.standard_normal(shape) * np.logspace(0, 2, shape[1]) + 5
+    known = np.full(shape[1], 4.0)
+    settings = [{}, {"n_components": 2, "svd_solver": "lanczos"}, {"svd_solver": "svd"},
+                {"n_components": 2, "svd_solver": "power", "standardize": True},
+                {"n_components": 3, "mean": known}, {"n_components": "parallel"}]
+
+    def answers(rows):
+        for named in settings:
+            model = fastdr.PCA(certificate="residual", **named).fit(rows)
+            yield from (model.components_, model.explained_variance_, model.noise_variance_,
+                        model.certificate_.residuals)
+        few = fastdr.PCA(2, standardize=True).fit(X).model_
+        yield few.log_likelihood(rows)
+        yield from (judge(few, rows) for judge in (t_squared, spe, cos_squared))
+        yield fastdr.moments(rows).scatter
+        yield from fastdr.svds(rows, 2)[:3]
+
+    told = list(answers(X))
+    for layout in ("F", "strided", "reversed", "memmap-F"):
+        assert all(map(np.array_equal, told, answers(stored(X, layout))))
