@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastdr.column_statistics import ColumnMoments
 from fastdr.low_rank import LowRankMoments
 from fastdr.mapped import read
-from fastdr.scatter import sum_error
+from fastdr.scatter import blas_error, sum_error
 from fastdr.sources import ArraySource, BlockSource, Source, block_rows, gathered
 from fastdr.sparse import SparseSource
 from fastdr.statistics import (
@@ -98,11 +98,9 @@ class CentredRows:
 
     @property
     def rounding(self) -> float:
-        """Bound on the norm of what rounding adds to that matrix, or to the square of a factor.
-
-        BLAS sums in at least sixteen parts, so blocks of rows that QR takes round no more often.
-        """
-        return sum_error(self.terms, single=self.single) * self.total
+        """Bound on the norm of what rounding adds to that matrix, which BLAS sums if `far`."""
+        product = blas_error(self.terms) if self.far else 0.0
+        return (sum_error(self.terms, single=self.single) + product) * self.total
 
     def scaled(self, exponent: int) -> CentredRows:
         """Return the same in units of 2**-exponent of these, the scatter in place."""

@@ -40,6 +40,7 @@ _GROUP_WORK = 1 << 24
 _ROOM = 20  # groups may take this part of the memory of the rows
 SAMPLE, PARTS = 32, 4096  # weighted rows about whose mean sums are gathered, of as many parts
 HEAVIEST = 1e304  # weight of a part, so that those of all have a sum
+RUN = 2048  # products that BLAS may sum one by one
 SINGLE_RTOL = 1e-5  # wanted relative accuracy of a variance of float32 data
 _KEPT_STRIPS, _PASSING_STRIPS = 16, 48  # 128 by 384 columns of AVX-512
 _RUN = 1 << 37  # multiplications between two looks for Ctrl-C
@@ -71,6 +72,14 @@ def sum_error(terms: int, *, single: bool = False) -> float:
 def chain_error(terms: float, eps: float = EPS) -> float:
     """Bound on what summing `terms` products of rounded factors one by one loses, relative."""
     return 1.01 * (terms + 16) * eps / 2
+
+
+def blas_error(terms: float) -> float:
+    """Bound on what a product by BLAS of so many terms loses, relative, as `sum_error` says it.
+
+    OpenBLAS sums up to RUN products one by one, for some shapes, and then these sums.
+    """
+    return chain_error(min(terms, RUN)) + chain_error(terms / RUN)
 
 
 def middle(rows: AnyArray, weight: FloatArray | None = None, *, integral: bool) -> FloatArray:

@@ -22,9 +22,9 @@ from scipy.linalg import cholesky, eigh, qr, svd
 from scipy.linalg.lapack import dgejsv, dgeqrf, dsyevd, dtrcon
 
 from fastdr.bases import completed, null_axes
-from fastdr.centring import CentredRows, read_again
+from fastdr.centring import CentredRows, piece, read_again
 from fastdr.certificate import EPS, Certificate, judged, slack
-from fastdr.scatter import SINGLE_RTOL, single_error
+from fastdr.scatter import SINGLE_RTOL, blas_error, single_error
 from fastdr.tall import Square, Tall, back_project, gram_of, upright, upright_rows
 from fastdr.threads import calm_blas
 from fastdr.validation import FloatArray
@@ -191,7 +191,7 @@ def qr_svd(rows: CentredRows, components: int, choose: Choice | None = None,
                          "once only; use svd_solver='lapack'.")
     tall = upright_rows(rows)
     factor = _triangle(tall) if rows.bound else np.zeros((0, tall.size))
-    axes = _svd_axes(factor, "svd(R)", passes=1)
+    axes = _svd_axes(factor, "svd(R)", 1, rounded=_householder_error(tall))
     count = choose(_padded(axes.values[:rows.bound], components)) if choose else components
     told, doubled = None, replace(rows, single=False)  # which the factor is, whatever the sums were
     if prove is not None and min(count, rows.bound):
@@ -263,7 +263,7 @@ def _factored(tall: Tall, matrix: FloatArray, axes: Axes) -> Axes:
     if factor is not None:
         return _svd_axes(factor, "jacobi(cholesky)", relative=True)
     if tall.longest * tall.size <= SMALL:
-        return _svd_axes(_triangle(tall), "svd(R)", passes=1)
+        return _householder_axes(tall)
     vectors = axes.vectors
     if len(vectors) < tall.size:
         vectors = eigh_of(matrix, tall.size)[1]
@@ -275,13 +275,13 @@ def _factored(tall: Tall, matrix: FloatArray, axes: Axes) -> Axes:
         rotated[noise] = rotated[:, noise] = 0.0
         factor = cholesky_factor(rotated)
         if factor is not None:
-            axes = _svd_axes(factor, "cholesky-qr", passes)
+            axes = _svd_axes(factor, "cholesky-qr", passes, rounded=blas_error(tall.longest))
             return replace(axes, vectors=axes.vectors @ vectors)
         factor = cholesky_factor(rotated, shift=tall.size**1.5 * EPS)
         if factor is None:
             break
         vectors = _jacobi(factor)[1] @ vectors
-    return _svd_axes(_triangle(tall), "svd(R)", passes=passes + 1)
+    return _householder_axes(tall, passes)
 
 
 def cholesky_factor(matrix: FloatArray, shift: float = 0.0) -> FloatArray | None:
@@ -318,14 +318,35 @@ def _triangle(tall: Tall) -> FloatArray:
     return found.factor
 
 
+def _taken(tall: Tall) -> int:
+    """Return how many rows at least one factorisation takes of many."""
+    return max(tall.size, piece(tall.size))
+
+
+def _householder_error(tall: Tall) -> float:
+    """Bound on the norm of what QR of the rows adds to the square of R, relative to its trace.
+
+    Each of `size` reflections errs by that of two products of all rows with one, whose roundings
+    do not grow together, and each factorisation adds its own; a square errs by twice as much.
+    """
+    parts = 1 + tall.longest // _taken(tall)
+    rows = min(tall.longest, 2 * _taken(tall)) + tall.size
+    return 4 * math.sqrt(tall.size) * parts * blas_error(rows)
+
+
 def _triangle_of(tall: Tall) -> _Triangle:
     factor = np.zeros((0, tall.size))
     waiting: list[FloatArray] = []
     for block in tall.blocks():
         waiting.append(block)
-        if sum(map(len, waiting)) >= tall.size:
+        if sum(map(len, waiting)) >= _taken(tall):
             factor, waiting = _appended(factor, waiting), []
     return _Triangle(_appended(factor, waiting) if waiting else factor)
+
+
+def _householder_axes(tall: Tall, passes: int = 0) -> Axes:
+    """Return the axes from a QR factorisation of the rows, one more pass over them."""
+    return _svd_axes(_triangle(tall), "svd(R)", passes + 1, rounded=_householder_error(tall))
 
 
 def _appended(factor: FloatArray, blocks: list[FloatArray]) -> FloatArray:
@@ -337,14 +358,15 @@ def _appended(factor: FloatArray, blocks: list[FloatArray]) -> FloatArray:
     return np.triu(packed[:size])
 
 
-def _svd_axes(factor: FloatArray, method: str, passes: int = 0, relative: bool = False) -> Axes:
-    """Return the axes of a triangular factor."""
+def _svd_axes(factor: FloatArray, method: str, passes: int = 0, relative: bool = False,
+              rounded: float = 0.0) -> Axes:
+    """Return the axes of a triangular factor whose square is `rounded` relative to its trace."""
     if not factor.size:
         return Axes(np.zeros(0), np.zeros((0, factor.shape[1])), method, 0.0)
     sizes = np.sqrt(np.einsum("ij,ij->j", factor, factor))
     graded = relative or sizes.max() > GRADED * sizes.min()
     values, vectors = _jacobi(factor) if graded else _svd(factor)
-    error = 2 * slack(factor.shape[1]) * float(values[0]) ** 2
+    error = 2 * slack(factor.shape[1]) * float(values[0]) ** 2 + rounded * float(sizes @ sizes)
     return Axes(values**2, vectors, method, error, passes, relative)
 
 

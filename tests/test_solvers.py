@@ -1,6 +1,7 @@
 """Routes from rows to axes: the accuracy test, what stands behind it, ranges and completion."""
 
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -488,3 +489,19 @@ def test_layouts_agree_to_the_bit(rng, shape, stored):
     told = list(answers(X))
     for layout in ("F", "strided", "reversed", "memmap-F"):
         assert all(map(np.array_equal, told, answers(stored(X, layout))))
+
+
+@pytest.mark.parametrize("features", [1, 3, 8])
+@pytest.mark.parametrize("share", [0.55, 0.75, 1.2])
+def test_bounds_of_qr_hold_where_all_sums_of_blas_round_one_way(features, share):
+    """Thousands of squares of which each is about half an ulp of the sum so far."""
+    column = np.full(5000, np.sqrt(share * EPS))
+    column[:16] = 0.25
+    X = np.outer(column, np.ones(features))
+    exact = features * (1 + 4984 * Fraction(column[-1]) ** 2) / 5000  # the one variance
+    for solver in ("svd", "lapack"):
+        model = fastdr.PCA(1, mean=np.zeros(features), svd_solver=solver).fit(X)
+        error = abs(Fraction(model.explained_variance_[0]) - exact)
+        assert error <= model.report_["variance_error"] <= 1e-11 * exact
+        told = model.certificate_
+        assert told.lower[0] <= exact <= told.upper[0]
