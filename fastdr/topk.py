@@ -27,7 +27,7 @@ from fastdr.lanczos import (
 from fastdr.operators import gram_apply
 from fastdr.power import power, randomized
 from fastdr.scatter import SINGLE_RTOL, single_error
-from fastdr.solvers import RTOL, Axes, Choice, Spectrum, finish, lapack
+from fastdr.solvers import RTOL, Axes, Choice, Spectrum, blurred, finish, lapack
 from fastdr.sources import ArraySource
 from fastdr.sparse import SparseAction, SparseMoments, SparseSource, parts_of_centre
 from fastdr.tall import Square, Tall, upright
@@ -195,10 +195,14 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
         error = max(error, single_error(rows.terms) * rows.total)
     elsewhere = read and 0 < getattr(rows.source, "most", 0) < action.size  # no square of them
     uncertain = found.values[-1] <= error / (SINGLE_RTOL if rows.single else RTOL)
-    if uncertain and rows.single and rows.source.rereadable:
+
+    def doubly(begun: FloatArray | None) -> Spectrum:
         again = read_again(rows, scatter=matrix is not None, double=True)
-        better = iterative(again, components, how, read=read, share=share)
+        better = iterative(again, components, replace(how, start=begun), read=read, share=share)
         return replace(better, passes=better.passes + 1)
+
+    if uncertain and rows.single and rows.source.rereadable:
+        return doubly(how.start)
     if uncertain and elsewhere:
         found = replace(found, values=np.where(found.values > error, found.values, 0.0))
     elif uncertain:
@@ -215,8 +219,11 @@ def iterative(rows: CentredRows, components: int, how: Iteration, *, read: bool 
     formed = bool(how.form and how.prove)
     axes = Axes(found.values, found.vectors, f"{how.method}({where})", error,
                 action.passes + formed if isinstance(action, RowsAction) else 0)
-    return replace(finish(rows, tall, axes, count, told), solver=how.method,
-                   columns=action.columns, converged=found.converged,
+    made = finish(rows, tall, axes, count, told)
+    if rows.single and not how.tol and rows.source.rereadable and count < rows.bound and (
+            blurred(made, np.maximum(found.residuals[:count], error))):
+        return doubly(made.vectors)
+    return replace(made, solver=how.method, columns=action.columns, converged=found.converged,
                    residual=float(found.residuals.max()) / found.scale)
 
 
