@@ -44,7 +44,9 @@ class MatrixAction:
     def __call__(self, rows: AnyArray) -> AnyArray:
         """Return the images of `rows`; 2 size² operations a row, half the matrix read for 8."""
         self.columns += len(rows)
-        return multiply_symmetric(self.matrix, np.ldexp(rows, -self.exponent).T).T
+        half = self.exponent // 2  # before and behind, so that neither overflows nor vanishes
+        images = multiply_symmetric(self.matrix, np.ldexp(rows, -half).T).T
+        return np.ldexp(images, half - self.exponent) if self.exponent else images
 
 
 @dataclass
@@ -60,14 +62,16 @@ class OperatorAction:
     def __call__(self, rows: AnyArray) -> AnyArray:
         """Return the images of `rows`; refuse what is not finite or has another shape."""
         self.columns += len(rows)
-        given = np.ldexp(rows, -self.exponent).T
+        half = self.exponent // 2
+        given = np.ldexp(rows, -half).T
         images = np.asarray(self.function(given))
         if images.shape != given.shape:
             raise ValueError(f"the operator returned shape {images.shape} for a block of shape "
                              f"{given.shape}; it must return the same shape.")
         if images.dtype.kind not in "fiu" or not np.isfinite(images).all():
             raise ValueError("the operator returned values that are not finite real numbers.")
-        return images.T.astype(rows.dtype, copy=False)
+        found: AnyArray = images.T.astype(rows.dtype, copy=False)
+        return np.ldexp(found, half - self.exponent) if self.exponent else found
 
 
 def images(action: Action, rows: FloatArray) -> FloatArray:

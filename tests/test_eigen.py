@@ -128,6 +128,23 @@ def test_the_power_method_takes_zeros_as_rounding_leaves_them(rng, floating, kin
         fastdr.eigsh(kind(negative), 8, method="power")
 
 
+@pytest.mark.parametrize(("dtype", "exponent"), [("f4", -146), ("f4", -130), ("f4", 126),
+                                                 ("f8", -1070), ("f8", -1050), ("f8", 1022)])
+@pytest.mark.parametrize("operator", [np.asarray, aslinearoperator])
+def test_numbers_may_lie_at_the_ends_of_their_dtype(dtype, exponent, operator):
+    """Integers times a power of two are exact even where nothing is normal any more."""
+    whole = np.array([[5, 1, 0, 1], [1, 4, 1, 0], [0, 1, 3, 1], [1, 0, 1, 2.0]]) / 4
+    matrix = np.ldexp(whole * (4 if exponent < 0 else 1), exponent).astype(dtype)
+    unit = np.ldexp(matrix.astype(float), -exponent)
+    true = np.linalg.eigvalsh(unit)[::-1][:2]
+    for method in ("lanczos", "power", "lapack")[:2 if operator is aslinearoperator else 3]:
+        values, vectors, info = fastdr.eigsh(operator(matrix), 2, method=method)
+        error = rounding(dtype, 4, true[0]) + 2.0 ** (-1074 - exponent)
+        assert np.abs(np.ldexp(values, -exponent) - true).max() <= error
+        assert np.isfinite(info.certificate.lower).all()
+        assert np.isfinite(vectors).all()
+
+
 @pytest.mark.parametrize("scale", [1e-290, 1e-12, 1e12, 1e300])
 @pytest.mark.parametrize("method", METHODS)
 def test_scale_does_not_matter(method, scale):
