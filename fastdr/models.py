@@ -248,8 +248,7 @@ class LinearModel(PartlyObserved):
         the orthogonal projection of the rows. Raises ValueError if `Z` has the wrong width.
         """
         if self.n_outputs == 0 and np.ndim(Z) == 2 and np.shape(Z)[1] == 0:
-            return reconstruct(np.zeros((len(np.asarray(Z)), 1)), np.zeros((1, self.mean.size)),
-                               self.mean, self.scale, out)
+            return reconstruct(Z, self.components, self.mean, self.scale, out)
         Z = as_matrix(Z, "Z")
         if Z.shape[1] != self.n_outputs:
             raise ValueError(f"Z has {Z.shape[1]} columns, but this model has {self.n_outputs}; "

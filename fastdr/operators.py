@@ -166,9 +166,12 @@ def reconstruct(Z: Any, components: ArrayLike, mean: ArrayLike | None = None,
     >>> fastdr.reconstruct([[2.0]], [[0.6, 0.8]], mean=[1.0, 2.0])
     array([[2.2, 3.6]])
     """
+    factors = as_factors(components)
+    if np.ndim(Z) == 2 and np.shape(Z)[1] == len(factors) == 0:  # a zero direction does as well
+        Z = np.zeros((len(Z), 1), getattr(Z, "dtype", None))
+        factors = np.zeros((1, factors.shape[1]))
     rows = as_matrix(Z, "Z")
     dtype = working_dtype(rows.dtype)
-    factors = as_factors(components)
     if len(factors) != rows.shape[1]:
         raise ValueError(f"Z has {rows.shape[1]} column(s), but components has shape "
                          f"{factors.shape}; expected ({rows.shape[1]}, d).")

@@ -10,7 +10,8 @@ from numpy.linalg import LinAlgError
 from scipy.stats import multivariate_normal
 from tolerance import rounding
 
-from fastdr import PCA
+from fastdr import PCA, reconstruct
+from fastdr.diagnostics import cos_squared, spe, spe_contributions
 from fastdr.models import LinearModel, fix_signs
 from fastdr.validation import LARGEST_SQUARE
 
@@ -214,3 +215,20 @@ def test_a_pickle_is_as_frozen_and_no_larger_after_use(rows):
     assert not twin.mean.flags.writeable
     assert not twin.components.flags.writeable
     np.testing.assert_array_equal(twin.transform(rows), expected)
+
+
+@pytest.mark.parametrize("whiten", [False, "pca", "zca"])
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_a_model_of_no_axis_maps_every_row_to_the_mean(whiten, dtype):
+    X = np.array([[1.0, 2], [3, 5], [2, 2]], dtype)
+    model = PCA(0, whiten=whiten).fit(X).model_
+    Z = model.transform(X)
+    assert Z.shape == (3, 2 if whiten == "zca" else 0)
+    assert not Z.any()
+    for back in (model.inverse_transform(Z),
+                 reconstruct(Z[:, :0], model.components, model.mean)):
+        assert back.dtype == dtype
+        np.testing.assert_array_equal(back, np.array([[2, 3]] * 3, dtype))
+    np.testing.assert_array_equal(spe(model, X), [2, 5, 1])
+    np.testing.assert_array_equal(spe_contributions(model, X), [[1, 1], [1, 4], [0, 1]])
+    assert cos_squared(model, X).shape == (3, 0)
