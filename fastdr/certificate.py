@@ -123,6 +123,16 @@ class Certificate:
                                            for bound in (lower, upper, residuals))
         return replace(self, lower=np.maximum(lower, 0.0), upper=upper, residuals=residuals)
 
+    def loosened(self, share: float, values: FloatArray) -> Certificate:
+        """Return the same for this positive semi-definite matrix times a factor near 1.
+
+        The factor is off by `share` at most; `values` (k,) are what the residuals are of.
+        """
+        if not share:
+            return self
+        return replace(self, lower=self.lower * max(0.0, 1 - share), upper=self.upper * (1 + share),
+                       residuals=self.residuals * (1 + share) + share * values)
+
     def around(self, values: FloatArray) -> Certificate:
         """Return the same with intervals that hold `values` (k,), which others found, too."""
         return replace(self, lower=np.minimum(self.lower, values),

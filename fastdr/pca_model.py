@@ -12,6 +12,7 @@ from fastdr.likelihood import Maximum
 from fastdr.missing import ObservedRows
 from fastdr.models import LinearModel, Whitening, fix_signs, times_power
 from fastdr.plan import Plan
+from fastdr.scatter import divisor_error
 from fastdr.solvers import Spectrum
 from fastdr.validation import AnyArray, working_dtype
 
@@ -57,7 +58,9 @@ def axes_model(rows: CentredRows, found: Spectrum, way: Plan, count: int, wanted
 
 def _report(rows: CentredRows, found: Spectrum, components: AnyArray, way: Plan, count: int,
             asked: str) -> dict[str, Any]:
-    reason = way.reason
+    reason, values = way.reason, found.values / rows.divisor
+    share = divisor_error(rows.count, rows.weight, rows.divisor)
+    error = found.error / rows.divisor + share * float(values.max(initial=0.0))
     if found.reason:
         reason = f"{found.solver} took over from {way.solver}: {found.reason}; {reason}"
     report = {
@@ -65,7 +68,7 @@ def _report(rows: CentredRows, found: Spectrum, components: AnyArray, way: Plan,
         "method": found.method, "passes": 1 + found.passes, "rows": count,
         "features": rows.mean.size, "components": len(found.values), "rank": found.rank,
         "weight": rows.weight, "divisor": rows.divisor, "dtype": _spelt(rows.source.dtype),
-        "variance_error": float(times_power(found.error / rows.divisor, -2 * rows.unit)),
+        "variance_error": float(times_power(error, -2 * rows.unit)),
     }
     if rows.count != count:
         report["rows_read"] = rows.count
@@ -74,7 +77,7 @@ def _report(rows: CentredRows, found: Spectrum, components: AnyArray, way: Plan,
                    "converged": found.converged}
     if found.certificate is not None:
         told = found.certificate.stored(components).times(1 / rows.divisor)
-        report["certificate"] = told.as_dict()
+        report["certificate"] = told.loosened(share, values).as_dict()
     return report
 
 

@@ -74,6 +74,14 @@ def chain_error(terms: float, eps: float = EPS) -> float:
     return 1.01 * (terms + 16) * eps / 2
 
 
+def divisor_error(count: int, weight: float, divisor: float) -> float:
+    """Bound on what a divisor loses, relative, that is the rounded sum of `count` weights, or less.
+
+    NumPy sums sixteen weights one by one, then pairs; without weights the sum is exact.
+    """
+    return 0.0 if weight == count else chain_error(math.log2(max(count, 1))) * weight / divisor
+
+
 def blas_error(terms: float) -> float:
     """Bound on what a product by BLAS of so many terms loses, relative, as `sum_error` says it.
 

@@ -1,5 +1,6 @@
 """Weights are frequencies wherever rows have them: two is the row twice, zero is no row."""
 
+from fractions import Fraction
 from functools import reduce
 from operator import add
 
@@ -203,3 +204,25 @@ def test_the_largest_weights_work():
         np.testing.assert_allclose(found, np.cov(X.T, ddof=0), rtol=1e-12)
     pca = fastdr.PCA("mle").fit(X, sample_weight=weights)
     assert pca.n_samples_ >= 1e149
+
+
+@pytest.mark.parametrize("over", [1e-2, 1e-6, 1e-11])
+def test_bounds_cover_a_divisor_that_rounding_has_made(rng, over):
+    """Of weights whose sum is little over 1, rounding is much of what is left after the mean."""
+    for width in (1, 40):
+        w, column = rng.random(30), rng.standard_normal(30)
+        w *= (1 + over) / w.sum()
+        W, values = list(map(Fraction, w)), list(map(Fraction, column))
+        mean = sum(a * x for a, x in zip(W, values, strict=True)) / sum(W)
+        squares = sum(a * (x - mean) ** 2 for a, x in zip(W, values, strict=True))
+        exact = width * squares / (sum(W) - 1)
+        X = np.outer(column, np.ones(width))
+        models = [fastdr.PCA(1, svd_solver=solver).fit(X, sample_weight=w)
+                  for solver in ("lapack", "svd", "lanczos")]
+        models.append(fastdr.PCA(1).fit(csr_array(X), sample_weight=w))
+        models.append(fastdr.PCA(1).partial_fit(X, sample_weight=w))
+        for model in models:
+            told = model.certificate_
+            assert told.lower[0] <= exact <= told.upper[0]
+            error = abs(Fraction(model.explained_variance_[0]) - exact)
+            assert error <= model.report_["variance_error"] <= 1e-13 / over * exact
