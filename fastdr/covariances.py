@@ -65,7 +65,9 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     a small multiple of rounding for float64; for more than 4096 float32 rows about 1e-8, a few 1e-6
     where the same numbers occur again and again; 6e-8 more in a float32 result. However it rounds,
     at most (288 + n/192) 1.1e-16, of float32 rows 1.3e-5 more (Higham, Accuracy and Stability of
-    Numerical Algorithms, 2002, section 3.5); ``X.astype(float)`` has the former.
+    Numerical Algorithms, 2002, section 3.5); ``X.astype(float)`` has the former. Beside it stands
+    what rounding of the sum of weights is of that sum less `ddof`. What float64 does not hold is
+    infinite.
 
     References
     ----------
@@ -93,7 +95,8 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
             return out
     about = None if mean is None else as_vector(mean, rows.shape[1], "mean")
     found = Moments.of(rows, sample_weight)
-    exponents = np.where(np.isfinite(found.squares), 0, SHRINKING)
+    squares = found.squares if about is None else _squares_about(found, about)
+    exponents = np.where(np.isfinite(squares), 0, SHRINKING)
     if exponents.any():  # sums overflow, which the variances need not
         found = _of_shrunk(rows, sample_weight, exponents)
         about = None if about is None else np.ldexp(about, exponents)
@@ -109,6 +112,13 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
         _refuse_what_float32_cannot_hold(np.diagonal(found.scatter) / divisor)
         out = np.empty(found.scatter.shape, kind) if out is None else out
     return divided(found.scatter, divisor, found.scatter if out is None else out)
+
+
+def _squares_about(found: Moments, mean: FloatArray) -> FloatArray:
+    """Return the sums of squares about a known mean, (d,), not finite where they overflow."""
+    with np.errstate(over="ignore"):
+        squares: FloatArray = found.squares + found.weight * ((found.mean - mean) + found.rest)**2
+    return squares
 
 
 def _of_shrunk(rows: AnyArray, weight: ArrayLike | None, exponents: AnyArray) -> Moments:

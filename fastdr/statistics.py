@@ -258,13 +258,16 @@ class Moments(Weighted):
     def about(self, mean: ArrayLike) -> FloatArray:
         """Return the (d, d) scatter about a given mean: Σ weight (row - mean)(row - mean)ᵀ.
 
+        Squares that overflow are infinite.
+
         Examples
         --------
         >>> Moments.of([[0.0], [2.0]]).about([0.0])
         array([[4.]])
         """
         scatter = self.scatter.copy()
-        add_outer(scatter, self._distance(mean), self.weight)
+        with np.errstate(over="ignore", invalid="ignore"):
+            add_outer(scatter, self._distance(mean), self.weight)
         return scatter
 
     def _distance(self, mean: ArrayLike) -> FloatArray:
@@ -373,10 +376,11 @@ def moments(X: Any, sample_weight: ArrayLike | None = None) -> Moments:
 
 
 def divided(matrix: FloatArray, divisor: float, out: FloatArray) -> FloatArray:
-    """Return the matrix over `divisor`, by all threads, in `out`."""
+    """Return the matrix over `divisor`, by all threads, in `out`; infinite beyond float64."""
     def part(index: int) -> None:
         rows = slice(index * PANEL, (index + 1) * PANEL)
-        np.divide(matrix[rows], divisor, out=out[rows])
+        with np.errstate(over="ignore"):  # of this thread
+            np.divide(matrix[rows], divisor, out=out[rows])
 
     ordered_map(part, -(-len(matrix) // PANEL))
     return out

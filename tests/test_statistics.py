@@ -343,3 +343,20 @@ def test_outliers_of_no_weight_cost_no_digits(rng, floating, tiny, rows):
         if tiny == 0:
             assert (found.scatter[1] == 0).all()
             assert found.mean[1] == float(X[0, 1])
+
+
+@pytest.mark.parametrize("rows", [3, 1000, 5000])
+def test_covariance_about_a_known_mean_far_away_overflows_only_where_it_must(rows):
+    """Sums of squares do from 1e308, covariances of as many rows later, and no warning is left."""
+    X = np.column_stack([np.full(rows, 1e153), np.arange(rows) % 2, np.full(rows, -1e200)])
+    with np.errstate(all="raise", under="ignore"):
+        found = fastdr.covariance(X, mean=[0.0, 0.0, 0.0])
+        apart = fastdr.Moments.of(X).about([0.0, 0.0, 0.0])
+        divided = fastdr.covariance([[1.2e154], [0.0]], ddof=1.9)  # 7.2e307 / 0.1
+    half = X[:, 1].mean()
+    error = rounding(float, rows + 192, 1.0)
+    np.testing.assert_allclose(found[:2, :2], [[1e306, 1e153 * half], [1e153 * half, half]],
+                               rtol=error)
+    np.testing.assert_allclose(found[:2, 2], [-np.inf, -1e200 * half], rtol=error)
+    assert found[2, 2] == apart[2, 2] == np.inf
+    assert divided == np.inf
