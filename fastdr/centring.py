@@ -305,7 +305,11 @@ def _rescue_exponents(rows: CentredRows, each: bool) -> NDArray[np.intc]:
         return none
     peak, spread = np.zeros((2, mean.size))
     centre = mean / 4 if np.isfinite(mean).all() else np.zeros_like(mean)
+    start = 0
     for block in source.blocks():
+        start += len(block)
+        if rows.weights is not None:
+            block = block[rows.weights[start - len(block):start] > 0]
         quarter = block / np.float64(4)
         peak = np.maximum(peak, np.abs(quarter).max(axis=0, initial=0))
         spread = np.maximum(spread, np.abs(quarter - centre).max(axis=0, initial=0))

@@ -400,7 +400,10 @@ def gram(X: AnyArray, mean: FloatArray | None = None, scale: FloatArray | None =
                        fixed=True, row_shift=mean)
     if not total.add(X, root=factor, transposed=True):
         raise_not_finite(X)
-    return None if total.outside else total.finish(centred=False)[1]
+    outside, matrix = total.outside, total.finish(centred=False)[1]
+    if single:  # the rows may be inside, but not their differences from a known mean
+        outside |= not np.isfinite(np.diagonal(matrix)).all()
+    return None if outside else matrix
 
 
 def _gram_action(rows: Rows, step: int, shift: FloatArray, apart: bool, V: AnyArray,

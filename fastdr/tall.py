@@ -80,6 +80,8 @@ def upright(rows: CentredRows) -> tuple[Tall, FloatArray]:
     if rows.exponent:
         np.ldexp(matrix, 2 * rows.exponent, out=matrix)
     if rows.weights is not None:
+        unused = rows.weights == 0  # rows that may be so far away that their squares overflow
+        matrix[unused] = matrix[:, unused] = 0.0
         matrix *= np.sqrt(rows.weights)
         matrix *= np.sqrt(rows.weights[:, None])
     if tall.null is not None:  # the mean is rounded, so B null is not 0 yet

@@ -505,3 +505,36 @@ def test_bounds_of_qr_hold_where_all_sums_of_blas_round_one_way(features, share)
         assert error <= model.report_["variance_error"] <= 1e-11 * exact
         told = model.certificate_
         assert told.lower[0] <= exact <= told.upper[0]
+
+
+@pytest.mark.parametrize("solver", ["lapack", "svd", "lanczos", "power"])
+@pytest.mark.parametrize("far", [1e15, 3e19, 1e44, 1e140])
+def test_a_known_mean_may_lie_beyond_float32(rng, solver, far):
+    """The rows then are all but equal seen from there: one axis, towards the mean."""
+    X = rng.standard_normal((3, 5)).astype(np.float32)
+    mean = far * np.array([3.0, 0, -4, 0, 0])
+    model = fastdr.PCA(1, mean=mean, svd_solver=solver).fit(X)
+    away = 20 / far + 4 * np.finfo(np.float32).eps  # as a share
+    np.testing.assert_allclose(model.explained_variance_, 25 * far * far, rtol=2 * away)
+    np.testing.assert_allclose(model.components_, [[-0.6, 0, 0.8, 0, 0]], atol=2 * away)
+    few = fastdr.PCA(1, mean=mean[:3], svd_solver=solver, standardize=True).fit(X[:2, :3])
+    np.testing.assert_allclose(few.scale_[[0, 2]], [3 * far, 4 * far], rtol=2 * away)
+    assert np.isfinite(few.explained_variance_).all()
+
+
+@pytest.mark.parametrize("solver", ["lapack", "svd", "lanczos", "power"])
+@pytest.mark.parametrize("rows", [3, 12])
+def test_rows_of_no_weight_do_not_hide_a_column_that_hardly_varies(solver, rows):
+    """Seen from a known mean of 1e-200 zeros vary by it, whatever stands in an absent row."""
+    X = np.eye(rows, 5)
+    X[1:, 0] = 0
+    weights = np.r_[0.0, np.arange(1, rows)]
+    mean = np.array([1e-200, 0.5, 0.5, 0.5, 0.5])
+    models = [fastdr.PCA(2, mean=mean, standardize=True, svd_solver=solver).fit(*given)
+              for given in ((X, None, weights), (X[1:], None, weights[1:]))]
+    for model in models:
+        np.testing.assert_allclose(model.scale_, [1e-200, 0.5, 0.5, 0.5, 0.5], rtol=8 * EPS)
+        assert model.total_variance_ == pytest.approx(5, rel=8 * EPS)
+        error = model.report_["variance_error"] + models[0].report_["variance_error"]
+        apart = np.abs(model.explained_variance_ - models[0].explained_variance_)
+        assert apart.max() <= error
