@@ -4,7 +4,6 @@ The arithmetic is that of include/fastdr.h, which C and Cython code can use with
 """
 
 cimport numpy as np
-from libc.math cimport isfinite
 from libc.stdlib cimport free, malloc
 from numpy cimport (
     NPY_DOUBLE, NPY_FLOAT, PyArray_CheckExact, PyArray_DATA, PyArray_DIM, PyArray_EMPTY,
@@ -102,19 +101,29 @@ cdef void run_row(const fastdr_model *m, Task task, bint single, const void *x, 
         fastdr_inverse_row_f8(m, <const double *>x, step, <double *>out, work)
 
 
+cdef bint all_finite(const char *values, Py_ssize_t count, bint single) noexcept nogil:
+    """Whether no entry is NaN or infinite; without a branch, so that vectors are compared."""
+    cdef bint fine = True
+    cdef Py_ssize_t i
+    if single:
+        for i in range(count):
+            fine &= (<const float *>values)[i] * 0 == 0
+    else:
+        for i in range(count):
+            fine &= (<const double *>values)[i] * 0 == 0
+    return fine
+
+
 cdef bint run_rows(const fastdr_model *m, Task task, bint single, const char *x, Py_ssize_t rows,
                    Py_ssize_t step, char *out, double *work) noexcept nogil:
-    """Do `task` for rows one after the other; tell whether their dtype holds all the scores."""
-    cdef Py_ssize_t item = 4 if single else 8, i, j
+    """Do `task` for rows one after the other; tell whether their dtype holds the results."""
+    cdef Py_ssize_t item = 4 if single else 8, i
     cdef Py_ssize_t size = (m.outputs if task == INVERSE else m.features) * item
-    cdef Py_ssize_t result = (8 if task == ERROR else
-                              (m.features if task == INVERSE else m.outputs) * item)
-    cdef double check = 0
+    cdef Py_ssize_t count = 1 if task == ERROR else m.features if task == INVERSE else m.outputs
+    cdef bint narrow = single and task != ERROR
     for i in range(rows):
-        run_row(m, task, single, x + i * size, step, out + i * result, work)
-        for j in range(m.axes):
-            check += (<double><float>work[j] if single else work[j]) * 0
-    return check == 0
+        run_row(m, task, single, x + i * size, step, out + i * count * (4 if narrow else 8), work)
+    return all_finite(out, rows * count, narrow)
 
 
 cdef bint run(const fastdr_model *m, Task task, ndarray x, Py_ssize_t rows, void *out) except -1:
@@ -282,7 +291,7 @@ cdef class Projector:
                 return self.model.reconstruction_error(x, per_row=True)
             x, rows = as_row(x, self.linear.features, "x"), 1
         if PyArray_NDIM(<ndarray>x) == 1:
-            if not run(&self.linear, ERROR, x, rows, &error) or not isfinite(error):
+            if not run(&self.linear, ERROR, x, rows, &error):
                 return _again(self.model.reconstruction_error, x, "x")
             return error
         errors = PyArray_EMPTY(1, &count, NPY_DOUBLE, 0)

@@ -283,6 +283,25 @@ def test_scores_that_float32_does_not_hold_are_refused():
     np.testing.assert_allclose(p.error(x), p.model.reconstruction_error(x[None]), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("call", "whiten", "scale"), [
+    ("inverse", False, [1e10, 1.0]), ("inverse", "pca", [1e10, 1.0]),
+    ("inverse", "zca", [1e10, 1.0]), ("__call__", "zca", None)])
+def test_results_beyond_the_range_are_refused(floating, call, whiten, scale):
+    axes, largest = np.array([[0.6, 0.8], [0.8, -0.6]], floating), np.finfo(floating).max
+    p = LinearModel(np.zeros(2), axes, [0.25, 0.25], scale=scale, whiten=whiten).projector()
+    x = np.array([0.63 * largest, 0.09 * largest], floating)  # scores of "zca" are 0.9 * largest
+    for rows in (x, x[::-1][::-1], x[None], np.tile(x, (3, 1))):
+        with pytest.raises(ValueError, match="has row 0, whose result leaves the range of f"):
+            getattr(p, call)(rows)
+
+
+def test_rows_that_overflow_on_the_way_back_are_put_together():
+    p = LinearModel([1.0, 2.0], np.array([[0.6, 0.8], [0.8, -0.6]], "f4"), np.ones(2),
+                    scale=[1e-38, 1e-38]).projector()
+    z = np.full(2, 3e38, "f4")  # of rows (1.4, 0.2) 3e38, beyond float32 before they are scaled
+    np.testing.assert_allclose(p.inverse(z), [1 + 4.2, 2 + 0.6], rtol=1e-6)
+
+
 def test_rows_that_overflow_on_the_way_are_scored():
     p = LinearModel([-3e38, 3e38], np.array([[0.8, 0.6]], "f4"), np.ones(1)).projector()
     x = np.array([3e38, -3e38], "f4")
