@@ -30,6 +30,7 @@ from fastdr.validation import (
     check_masks,
     check_values,
     finite,
+    is_sparse,
     narrowed,
     whole,
     working_dtype,
@@ -365,7 +366,8 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y "
                              "is None.")
         check_masks(y, "y")
-        labels = column_or_1d(y, warn=True)
+        # scikit-learn would make float64 of the integers of a nullable column
+        labels = column_or_1d(y if is_sparse(y) else np.asarray(y), warn=True)
         if rows is not None and len(labels) != rows:
             check_consistent_length(np.empty((rows, 0)), labels)
         labels = as_labels(labels, rows)

@@ -38,6 +38,10 @@ class DropIn:
             return object.__getattribute__(self, name)  # for the message of a property
         return getattr(theirs, name)
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether ours or the original is fitted."""
+        return self._in_use() is not None or bool(super().__sklearn_is_fitted__())  # type: ignore[misc]
+
     def __sklearn_tags__(self) -> Any:
         """Accept the sparse input that the original accepts."""
         tags = super().__sklearn_tags__()  # type: ignore[misc]

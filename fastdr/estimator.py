@@ -331,6 +331,10 @@ class ModelEstimator(
         tags.input_tags.allow_nan = self._takes_missing
         return tags
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell whether there is a model; rows of one class, for one, may have come before it."""
+        return "model_" in vars(self)
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle, with the number of its format."""
         return {**super().__getstate__(), "_pickle_format": PICKLE_FORMAT}

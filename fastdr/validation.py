@@ -300,6 +300,7 @@ def as_labels(y: Any, rows: int | None) -> AnyArray:
         raise ValueError(f"y has {len(labels)} labels, but X has {rows} rows.")
     if labels.dtype.kind not in "biufUSOT":
         raise TypeError(f"y has dtype {labels.dtype}; labels may be numbers, bool or strings.")
+    labels = _plain_numbers(labels)
     missing = ~np.isfinite(labels) if labels.dtype.kind == "f" else _missing(labels)
     if np.any(missing):
         row = int(np.argmax(missing))
@@ -308,6 +309,14 @@ def as_labels(y: Any, rows: int | None) -> AnyArray:
     if labels.dtype == object and len({isinstance(label, str) for label in labels}) > 1:
         raise TypeError("y mixes strings and other labels; use labels of one kind.")
     return labels
+
+
+def _plain_numbers(labels: AnyArray) -> AnyArray:
+    """Return numbers in an array of objects as an array of numbers, if that is exact."""
+    if labels.dtype != object or not all(isinstance(x, Real | np.bool_) for x in labels):
+        return labels
+    plain = np.array(labels.tolist())
+    return plain if plain.tolist() == labels.tolist() else labels
 
 
 def _missing(labels: AnyArray) -> AnyArray:

@@ -18,9 +18,11 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA, FastICA, fastica
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 from sklearn.pipeline import make_pipeline
+from sklearn.utils.validation import check_is_fitted
 from tolerance import eigenvalue_error
 
 import fastdr
@@ -205,6 +207,20 @@ def test_what_ours_refuses_is_fitted_by_the_original(rng, caplog):
             mixed.fit(X.toarray())
 
 
+def test_what_the_original_has_fitted_is_fitted(rng):
+    X, y = rng.laplace(size=(300, 4))**3, np.arange(300) % 3
+    for name in backend.REPLACED:
+        made = getattr(backend, name)()
+        with pytest.raises(NotFittedError):
+            check_is_fitted(made)
+        made.fit(X.astype(np.longdouble), y)  # which ours refuses
+        assert "original_" in vars(made)
+        check_is_fitted(made)
+        check_is_fitted(pickle.loads(pickle.dumps(made)))
+        assert "original_" not in vars(made.fit(X, y))
+        check_is_fitted(made)
+
+
 def test_what_both_refuse_is_an_error_of_scikit_learn_after_ours():
     with fastdr.patched(), pytest.raises(ValueError, match="Input X contains NaN") as caught:
         PCA(1).fit([[1.0, 2], [np.nan, 3], [0, 0]])
@@ -254,6 +270,7 @@ import numpy as np
 from sklearn.datasets import load_digits, load_iris
 from sklearn.decomposition import PCA, FastICA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC

@@ -16,9 +16,11 @@ from sklearn.base import clone
 from sklearn.covariance import OAS
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis as ScikitLDA
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.validation import check_is_fitted
 from tolerance import rounding
 
 import fastdr
@@ -501,6 +503,33 @@ def test_threads_do_not_change_a_bit(rng, features):
             results.append(LDA().fit(X, y).scalings_)
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0])
+
+
+@pytest.mark.parametrize("labels", [[2**60, 2**60 + 1, -3], [True, False, True]], ids=str)
+def test_whole_numbers_in_objects_and_nullable_columns_are_labels_as_they_are(iris, labels):
+    pandas = pytest.importorskip("pandas")
+    y = np.asarray(labels)[load_iris().target]
+    expected = LDA().fit(iris, y)
+    nullable = "boolean" if y.dtype == bool else "Int64"
+    for target in (y.astype(object), pandas.Series(y, dtype=nullable), y.tolist()):
+        lda = LDA().fit(iris, target)
+        assert lda.classes_.dtype == y.dtype
+        np.testing.assert_array_equal(lda.classes_, expected.classes_)
+        np.testing.assert_array_equal(lda.scalings_, expected.scalings_)
+    for missing in (None, pandas.NA, np.nan):
+        target = pandas.Series([missing, *y[1:]], dtype=nullable)
+        with pytest.raises(ValueError, match="y contains NaN at row 0"):
+            LDA().fit(iris, target)
+
+
+def test_rows_of_one_class_do_not_make_it_fitted(iris):
+    lda = LDA().partial_fit(iris[:5], ["a"] * 5)
+    for call in (lda.predict, lda.transform, lda.predict_proba, lda.inverse_transform):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            call(iris)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        lda.projector()
+    check_is_fitted(lda.partial_fit(iris[60:65], ["b"] * 5))
 
 
 @pytest.mark.parametrize("labels", [
