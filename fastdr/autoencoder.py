@@ -176,7 +176,7 @@ class AutoEncoder(ModelEstimator):
         call after ``fit`` goes on from its weights. Errors and warnings as for ``fit``; if
         training blows up, weights stay as they were.
         """
-        self._fit_rows(X, None, self._continued)
+        self._fit_rows(X, None, self._continued, further="model_" in vars(self))
         return self
 
     def encode(self, X: ArrayLike) -> AnyArray:
@@ -222,10 +222,6 @@ class AutoEncoder(ModelEstimator):
             raise ValueError("the first partial_fit reads its rows twice, and this source can be "
                              "read only once; pass an array.")
         model = self._start(source, seed) if before is None else before
-        features = model.sizes[0]
-        if source.shape[1] != features:
-            raise ValueError(f"X has {source.shape[1]} features, but {type(self).__name__} is "
-                             f"expecting {features} features as input.")
         model, self._state = train_once(model, source, recipe, seed, vars(self).get("_state"))
         self._warn_diverged(model)
         return model

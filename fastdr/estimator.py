@@ -196,10 +196,15 @@ class ModelEstimator(
         return self.model_.inverse_transform(X)
 
     def _fit_rows(self, X: ArrayLike | Source, sample_weight: ArrayLike | None,
-                  fitted: Callable[[Source, FloatArray | None], Model] | None = None) -> Source:
+                  fitted: Callable[[Source, FloatArray | None], Model] | None = None, *,
+                  further: bool = False) -> Source:
+        """Set the model to what `fitted` makes of rows, `further` ones of the same features or not.
+
+        After an error all is as before. Return the rows as a source.
+        """
         before = dict(self.__dict__)
         try:
-            source = self._source(X)
+            source = self._further_source(X) if further else self._source(X)
             rows = source.shape[0]
             if sample_weight is not None and rows is None:
                 raise ValueError("sample_weight needs a source that knows its number of rows; a "

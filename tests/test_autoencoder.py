@@ -96,6 +96,7 @@ def test_many_features_train_from_random_weights(rng):
     assert ae.transform(X[:3]).shape == (3, 2)
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_a_failed_fit_changes_nothing(iris):
     pd = pytest.importorskip("pandas")
     model = fastdr.AutoEncoder((2,), max_epochs=2, random_state=0)
@@ -146,6 +147,20 @@ def test_a_pass_over_rows_that_are_not_finite_is_refused(iris, value, as_rows):
     with pytest.raises(ValueError, match=r"(NaN|infinity) at row 107, column 2"):
         ae.partial_fit(as_rows(bad))
     assert vars(ae) == before
+
+
+def test_partial_fit_takes_the_features_of_the_fit_by_name(iris):
+    pandas = pytest.importorskip("pandas")
+    rows = pandas.DataFrame(iris, columns=list("abcd"))
+    ae = fastdr.AutoEncoder((2,), max_epochs=1, random_state=0).fit(rows)
+    before = ae.model_
+    for other in (rows[["b", "a", "c", "d"]], rows.rename(columns={"a": "z"}), rows[["a", "b"]],
+                  fastdr.open_rows(rows[["b", "a", "c", "d"]])):
+        with pytest.raises(ValueError, match="feature names should match"):
+            ae.partial_fit(other)
+        assert ae.model_ is before
+        assert list(ae.feature_names_in_) == list("abcd")
+    assert ae.partial_fit(rows).model_.feature_names == tuple("abcd")
 
 
 def test_partial_fit_goes_on_from_a_fit_and_keeps_its_scale(iris):
