@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, DTypeLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from fastdr.estimator import ModelEstimator, Report
 from fastdr.network_model import NetworkModel
+from fastdr.seeds import SEEDS, as_random_state, is_seed
 from fastdr.sources import Source
 from fastdr.start import Shape, starting_model
 from fastdr.training import Recipe, train, train_once
 from fastdr.validation import AnyArray, FloatArray, check_values, finite, is_flag, whole
+
+LARGEST_SEED = int(np.iinfo(np.int32).max)
 
 
 class AutoEncoder(ModelEstimator):
@@ -63,8 +65,9 @@ class AutoEncoder(ModelEstimator):
     patience : int, default 10
     dtype : {"float32", "float64"}, optional
         Arithmetic of the network; by default that of the data.
-    random_state : int, RandomState or None
-        An int makes results repeat to the last bit, whatever the number of threads.
+    random_state : int, Generator, RandomState or None, default None
+        An int makes results repeat to the last bit, whatever the number of threads; None draws
+        one each time.
     progress : bool, default False
         Show a bar on stderr with the loss and PCA's beside it.
 
@@ -116,7 +119,8 @@ class AutoEncoder(ModelEstimator):
                  noise: float = 0.0, batch_size: int = 256, max_epochs: int = 100,
                  early_stopping: bool = True, validation_fraction: float = 0.1,
                  patience: int = 10, dtype: DTypeLike | None = None,
-                 random_state: int | RandomState | None = None, progress: bool = False) -> None:
+                 random_state: int | Generator | RandomState | None = None,
+                 progress: bool = False) -> None:
         self.hidden = hidden
         self.decoder = decoder
         self.activation = activation
@@ -274,6 +278,7 @@ class AutoEncoder(ModelEstimator):
             "validation_fraction": (
                 finite(self.validation_fraction) and 0 < self.validation_fraction < 1,
                 "a number strictly between 0 and 1"),
+            "random_state": (is_seed(self.random_state), SEEDS),
             "dtype": (self.dtype is None or np.dtype(self.dtype) in (np.float32, np.float64),
                       "'float32', 'float64' or None"),
         }
@@ -285,7 +290,9 @@ class AutoEncoder(ModelEstimator):
                       int(self.patience))
 
     def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        if self.random_state is None:  # another one each time, as np.random.seed says
+            return int(np.random.randint(LARGEST_SEED))  # noqa: NPY002
+        return int(as_random_state(self.random_state).randint(LARGEST_SEED))
 
     def _warn_diverged(self, model: NetworkModel) -> bool:
         """Return whether training blew up; say so."""

@@ -10,10 +10,9 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from tqdm.auto import tqdm
 
 from fastdr.centring import centred_rows, rows_meant
@@ -22,6 +21,7 @@ from fastdr.estimator import LinearEstimator, Report
 from fastdr.models import fix_signs
 from fastdr.panels import Panels
 from fastdr.progress import with_progress
+from fastdr.seeds import SEEDS, as_random_state, is_seed
 from fastdr.sources import Source, each_once
 from fastdr.statistics import Moments
 from fastdr.threads import calm_blas
@@ -88,7 +88,7 @@ class FastICA(LinearEstimator):
     whiten_solver : {"auto", "eigh", "svd"}, default "auto"
         "svd": QR (TSQR) and SVD of the rows. Others: eigen-decomposition of the covariance with
         an accuracy test and QR behind it.
-    random_state : int, RandomState or None, default None
+    random_state : int, Generator, RandomState or None, default None
         For the start; None is the same as 0, so that results repeat.
     extended : bool, default True
         Find flat sources (uniform, sine) as well as peaked ones (Laplace, speech). False takes
@@ -148,7 +148,7 @@ class FastICA(LinearEstimator):
                  fun: str | Callable[..., tuple[Any, Any]] = "logcosh",
                  fun_args: dict[str, Any] | None = None, max_iter: int = 200, tol: float = 1e-7,
                  w_init: ArrayLike | None = None, whiten_solver: str = "auto",
-                 random_state: int | RandomState | None = None, extended: bool = True,
+                 random_state: int | Generator | RandomState | None = None, extended: bool = True,
                  n_init: int = 1, progress: bool = False) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
@@ -190,6 +190,7 @@ class FastICA(LinearEstimator):
             "max_iter": (whole(self.max_iter, 1), "an integer of at least 1"),
             "tol": (finite(self.tol) and self.tol >= 0, "a finite number of at least 0"),
             "whiten_solver": (self.whiten_solver in SOLVERS, f"one of {', '.join(SOLVERS)}"),
+            "random_state": (is_seed(self.random_state), SEEDS),
             "extended": (isinstance(self.extended, bool | np.bool_), "True or False"),
             "n_init": (whole(self.n_init, 1), "an integer of at least 1"),
         }
@@ -260,7 +261,7 @@ class FastICA(LinearEstimator):
 
     def _starts(self, size: int) -> list[FloatArray]:
         """Return the rotations to start from, (size, size) each."""
-        random = check_random_state(0 if self.random_state is None else self.random_state)
+        random = as_random_state(0 if self.random_state is None else self.random_state)
         starts = []
         if self.w_init is not None:
             first = as_numbers(self.w_init, "w_init").astype(np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator, RandomState
+from numpy.random import MT19937, Generator, RandomState
 
 from fastdr.validation import whole
 
@@ -13,7 +13,7 @@ SEEDS = "an integer of at least 0, a Generator, a RandomState or None"
 
 
 def is_seed(value: Any) -> bool:
-    """Whether `as_generator` makes a generator of `value`."""
+    """Whether `as_generator` and `as_random_state` make something of `value`."""
     return value is None or isinstance(value, Generator | RandomState) or whole(value, 0)
 
 
@@ -22,3 +22,13 @@ def as_generator(random_state: int | Generator | RandomState | None) -> Generato
     if isinstance(random_state, RandomState):
         random_state = int(random_state.randint(2**31 - 1))
     return np.random.default_rng(0 if random_state is None else random_state)
+
+
+def as_random_state(random_state: int | Generator | RandomState) -> RandomState:
+    """Return what `random_state` stands for as scikit-learn draws from it; it ends at 2**32 - 1."""
+    if isinstance(random_state, Generator):
+        return RandomState(random_state.bit_generator)
+    if isinstance(random_state, RandomState):
+        return random_state
+    seed = int(random_state)
+    return RandomState(seed if seed < 1 << 32 else MT19937(seed))

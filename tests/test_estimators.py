@@ -121,3 +121,20 @@ def test_output_is_a_frame(row, flowers, library, kind):
     assert list(row[0].feature_names_in_) == list("abcd")
     assert {str(each).lower() for each in out.dtypes} == {str(plain.dtype)}
     np.testing.assert_array_equal(out.to_numpy(), plain)
+
+
+SEEDED = [name for name, row in TABLE.items() if hasattr(row[0], "random_state")]
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_seeds_of_every_kind_repeat_and_others_are_refused_by_name(name, flowers):
+    X = flowers[0]
+    makers = [lambda: 7, lambda: np.int64(7), lambda: 2**40, lambda: np.random.default_rng(7),
+              lambda: np.random.RandomState(7)]
+    for make in makers:
+        first, again = (clone(TABLE[name][0]).set_params(random_state=make()).fit(X).transform(X)
+                        for _ in range(2))
+        np.testing.assert_array_equal(first, again)
+    for wrong in (-1, 1.5, True, "7", np.nan, [7]):
+        with pytest.raises(ValueError, match="random_state=.* must be an integer of at least 0, "):
+            clone(TABLE[name][0]).set_params(random_state=wrong).fit(X)
