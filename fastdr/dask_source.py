@@ -149,8 +149,8 @@ class DaskSource:
 
     def blocks(self) -> Iterator[AnyArray]:
         """Yield the chunks as dense arrays, computed one by one; none of them is empty."""
-        for chunk in self.chunks:
-            rows = _rows_of(computed(chunk), self.labels)
+        for chunk, expected in zip(self.chunks, self._shapes(), strict=True):
+            rows = _rows_of(computed(chunk), self.labels, expected)
             yield from rows.blocks() if isinstance(rows, SparseSource) else [rows][:len(rows)]
 
     def summed(self, function: Callable[..., Any], weights: FloatArray | None = None,
@@ -176,8 +176,9 @@ class DaskSource:
         cut = [[None] * len(self.chunks) if weights is None else self._split(weights),
                *map(self._split, values)]
         nodes = [apply(shared, chunk, index, None if starts is None else starts[index],
-                       self.labels, *parts)
-                 for index, (chunk, *parts) in enumerate(zip(self.chunks, *cut, strict=True))]
+                       self.labels, expected, *parts)
+                 for index, (chunk, expected, *parts) in enumerate(
+                     zip(self.chunks, self._shapes(), *cut, strict=True))]
         while len(nodes) > 1:
             nodes = [add(nodes[start:start + FAN_IN]) for start in range(0, len(nodes), FAN_IN)]
         sent = sum(each.nbytes for each in (weights, *values) if each is not None)
@@ -207,7 +208,7 @@ class DaskSource:
         """
         if not self._framed:
             return self.collection.map_blocks(
-                _mapped_rows, function, len(names), dtype, None, dtype=dtype,
+                _mapped_rows, function, self.features, len(names), dtype, None, dtype=dtype,
                 meta=np.empty((0, 0), dtype), chunks=(self.collection.chunks[0], (len(names),)))
         frame = self.collection._meta
         meta = type(frame)(np.empty((0, len(names)), dtype), index=frame.index[:0],
@@ -223,6 +224,11 @@ class DaskSource:
     @property
     def _framed(self) -> bool:
         return hasattr(self.collection, "to_dask_array")
+
+    def _shapes(self) -> list[tuple[int | None, int]]:
+        """Return what the collection says of each chunk: rows, None if not known, and features."""
+        rows = [None] * len(self.chunks) if self.shape[0] is None else self.lengths
+        return [(each, self.features) for each in rows]
 
     def _split(self, values: AnyArray) -> list[AnyArray]:
         """Cut one value a row into those of each chunk."""
@@ -264,30 +270,36 @@ def _length(chunk: Any) -> int:
     return int(chunk.shape[0])
 
 
-def _rows_of(chunk: Any, columns: Sequence[str] | None = None) -> AnyArray | SparseSource:
+def _rows_of(chunk: Any, columns: Sequence[str] | None, expected: tuple[int | None, int]
+             ) -> AnyArray | SparseSource:
     """Return a chunk as an array of numbers, which may have no rows, or as sparse rows.
 
-    One of a frame must have its `columns`, in their order: Dask does not see to that.
+    It must have the `expected` rows, if they are known, and features; one of a frame its
+    `columns`, in their order: Dask does not see to that.
     """
-    if not _length(chunk):
-        return np.empty(chunk.shape)
-    if is_sparse(chunk):
-        return SparseSource.of(chunk)
+    rows, features = expected
+    if not rows and not _length(chunk):
+        return np.empty((0, features))
     given = getattr(chunk, "columns", None)
     if given is not None and columns is not None and list(map(str, given)) != list(columns):
         raise ValueError(f"a partition has columns {list(given)}, but the Dask frame says "
                          f"{list(columns)}; choose them, in this order, in each partition.")
-    return as_matrix(chunk)
+    if tuple(chunk.shape) != (_length(chunk) if rows is None else rows, features):
+        raise ValueError(f"a chunk has shape {tuple(chunk.shape)}, but the Dask collection says "
+                         f"{'any number of' if rows is None else rows} rows of {features} "
+                         "features; tell map_blocks the chunks that its function returns.")
+    return SparseSource.of(chunk) if is_sparse(chunk) else as_matrix(chunk)
 
 
 def _of_chunk(function: Callable[..., Any], chunk: Any, index: int, first: int | None,
-              columns: list[str] | None, weights: FloatArray | None, *values: AnyArray) -> Any:
+              columns: list[str] | None, expected: tuple[int | None, int],
+              weights: FloatArray | None, *values: AnyArray) -> Any:
     """Sum a chunk in the calling thread; an error says which chunk and row it is in."""
     if weights is not None and not weights.any():
         return None
     rows = None
     try:
-        rows = _rows_of(chunk, columns)
+        rows = _rows_of(chunk, columns, expected)
         with num_threads(1):  # the scheduler has its own
             return function(rows, weights, *values) if len(rows) else None
     except (ValueError, TypeError) as raised:
@@ -324,15 +336,15 @@ def _class_moments(precision: Precision, rows: AnyArray | SparseSource,
     return ClassMoments.of(dense, labels, weights, precision=precision)
 
 
-def _mapped_rows(chunk: Any, function: Callable[[Any], AnyArray], width: int,
+def _mapped_rows(chunk: Any, function: Callable[[Any], AnyArray], features: int, width: int,
                  dtype: np.dtype[Any], columns: Sequence[str] | None) -> AnyArray:
     if not _length(chunk):
         return np.empty((0, width), dtype)
     with num_threads(1):
-        return function(_rows_of(chunk, columns)).astype(dtype, copy=False)
+        return function(_rows_of(chunk, columns, (None, features))).astype(dtype, copy=False)
 
 
 def _mapped_frame(frame: Any, function: Callable[[AnyArray], AnyArray], names: list[str],
                   dtype: np.dtype[Any], columns: Sequence[str] | None) -> Any:
-    rows = _mapped_rows(frame, function, len(names), dtype, columns)
+    rows = _mapped_rows(frame, function, len(columns or ()), len(names), dtype, columns)
     return type(frame)(rows, index=frame.index, columns=names)

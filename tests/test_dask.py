@@ -503,3 +503,21 @@ def test_moments_whose_squares_leave_float64_are_refused(rng, factor, take):
     X = da.from_array(rng.standard_normal((900, 2)) * factor, chunks=(300, 2))
     with pytest.raises(ValueError, match="leave the range of float64; multiply"):
         getattr(IncrementalPCA(1), take)(X)
+
+
+@pytest.mark.parametrize(("cut", "shape"), [
+    (np.s_[:, :4], r"\(250, 4\)"), (np.s_[:-1], r"\(249, 5\)"), (np.s_[:0], r"\(0, 5\)")],
+    ids=["features", "rows", "no rows"])
+@pytest.mark.parametrize(("estimator", "sparse"), [
+    (fastdr.FastICA(2), False), *((each, sparse) for sparse in (False, True) for each in (
+        PCA(2), IncrementalPCA(2), TruncatedSVD(2), LinearDiscriminantAnalysis()))], ids=str)
+def test_chunks_of_another_shape_than_the_array_says_are_refused(X, estimator, cut, shape, sparse):
+    meta = sp.csr_matrix((0, 0)) if sparse else np.empty((0, 0))
+    rows = da.from_array(X - 1e4, chunks=(250, 5)).map_blocks(
+        lambda block: (sp.csr_matrix if sparse else np.asarray)(block[cut]), dtype=float, meta=meta)
+    with pytest.raises(ValueError, match=f"a chunk has shape {shape}, but the Dask collection says "
+                                         "250 rows of 5 features"):
+        clone(estimator).fit(rows, np.arange(1000) % 3)
+    if cut == np.s_[:, :4]:
+        with pytest.raises(ValueError, match="any number of rows of 5 features"):
+            np.asarray(PCA(2).fit(X).transform(rows))
