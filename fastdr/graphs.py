@@ -148,9 +148,10 @@ def _fitting(chain: list[Step], kind: np.dtype[Any]) -> Iterator[Step]:
             continue
         with np.errstate(over="ignore", under="ignore"):
             rounded = operand.astype(kind)
-        tiny = (np.abs(rounded) < np.finfo(kind).tiny) & (operand != 0)
-        if (np.isinf(rounded) & np.isfinite(operand)).any() or (
-                tiny.any() and operator in ("Div", "Mul")):
+        gone = (np.abs(rounded) < np.finfo(kind).tiny) & (operand != 0)
+        lost = (gone.any() if operator in ("Div", "Mul") else  # where each entry is a factor
+                operator == "MatMul" and gone.any() and not rounded[~gone].any())
+        if lost or (np.isinf(rounded) & np.isfinite(operand)).any():
             raise ValueError(f"operands of {operator} leave the range of {kind}; use "
                              "dtype='float64'.")
         rest = (operand - rounded).astype(kind) if operator in ("Add", "Sub") else np.zeros(1)

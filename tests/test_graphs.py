@@ -110,6 +110,12 @@ def test_what_cannot_be_written_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="range of float32"):
         to_onnx(LinearModel([1e300, 0.0], [[0.6, 0.8]], [1.0]), dtype="f4")
     assert run(to_onnx(small), np.ones((1, 2))).shape == (1, 1)
+    apart = fastdr.UnmixingModel([0.0, 1e-50], [[1e30, 1e50]], [[1e-60], [1e-50]])
+    for method in ("transform", "inverse_transform"):
+        with pytest.raises(ValueError, match="operands of MatMul leave the range of float32"):
+            to_onnx(apart, method, dtype="f4")
+    kept = fastdr.UnmixingModel([0.0, 1e-50], [[1e-50, 1.0]], [[1e-60], [1.0]])
+    assert run(to_onnx(kept, dtype="f4"), np.ones((1, 2), "f4")) == 1.0
     monkeypatch.setattr("fastdr.graphs.LARGEST", 100)
     with pytest.raises(ValueError, match="2 GB"):
         to_onnx(model_of("f8"))
