@@ -126,7 +126,7 @@ class Custom:
 
     def _each(self, y: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return g and g' entry by entry: the mean over a last axis of one is the value."""
-        g, slope = self._call(y.reshape(-1, 1))
+        g, slope = self._call(y.reshape(-1, 1).copy())  # which the function may overwrite
         return g.reshape(y.shape), slope.reshape(y.shape)
 
     def add_scores(self, run: Run, unmixing: AnyArray, products: FloatArray,

@@ -6,6 +6,7 @@ from reference import contrast
 from scipy.stats import norm
 from tolerance import rounding
 
+from fastdr import FastICA
 from fastdr._pointwise import PANEL, add_losses, add_products, add_scores, pack, score, unmix
 from fastdr.contrasts import BuiltIn, Custom, Run, normal_values, peaked_sign
 
@@ -136,3 +137,24 @@ def test_peaked_sources_have_a_known_sign():
 def test_functions_that_return_the_wrong_thing_are_refused(function):
     with pytest.raises(ValueError, match="fun returned"):
         Custom(function).values(np.arange(5.0))
+
+
+def test_functions_that_overwrite_their_argument_change_nothing_else():
+    def pure(x):
+        return x * x**2, 3 * np.mean(x**2, axis=-1)
+
+    def hasty(x):
+        slope = 3 * np.mean(x**2, axis=-1)
+        x *= x**2
+        return x, slope
+
+    before = normal_values(BuiltIn("cube"))
+    assert normal_values(Custom(hasty)) == normal_values(Custom(pure))
+    assert peaked_sign(Custom(hasty)) == peaked_sign(Custom(pure))
+    assert normal_values(BuiltIn("cube")) == before
+    X = np.random.default_rng(0).laplace(size=(500, 2)) ** 3
+    for weights in (None, np.arange(500) % 3):
+        found, expected = (FastICA(fun=each).fit(X, sample_weight=weights)
+                           for each in (hasty, pure))
+        np.testing.assert_array_equal(found.components_, expected.components_)
+        assert found.certificate_ == expected.certificate_
