@@ -26,8 +26,9 @@ class AutoEncoder(ModelEstimator):
     """Auto-encoder: a network squeezes rows through few numbers and learns to rebuild them.
 
     Training minimises the mean squared error of the rebuilt rows, in scaled columns, by
-    mini-batches. It starts as PCA with as many components, so that what it reaches is at least
-    that: where data lie near a curved surface, less is lost than along any axes.
+    mini-batches. It starts as PCA with as many components, where layers of ReLU or GELU have two
+    units for each of them and others one: where data lie near a curved surface, less is lost than
+    along any axes.
 
     Parameters
     ----------

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -204,8 +203,12 @@ class FastICA(LinearEstimator):
         if callable(self.fun):
             function = self.fun
             return Custom(lambda x: function(x, **arguments))
+        unknown = set(arguments) - {"alpha"}
+        if unknown:
+            raise ValueError(f"fun_args={self.fun_args!r} has {sorted(unknown, key=str)}; fun="
+                             f"{self.fun!r} takes 'alpha' only.")
         alpha = arguments.get("alpha", 1.0)
-        if not (isinstance(alpha, Real) and 1 <= float(alpha) <= 2):
+        if not (finite(alpha) and 1 <= float(alpha) <= 2):
             raise ValueError(f"alpha must be in [1,2], got {alpha!r}.")
         return BuiltIn(self.fun, float(alpha) if self.fun == "logcosh" else 1.0)
 

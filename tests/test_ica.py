@@ -351,6 +351,8 @@ def test_what_float32_does_not_hold_is_refused():
     ({"whiten": True}, "whiten=True"), ({"whiten": "pca"}, "whiten='pca'"),
     ({"fun": "tanh"}, "fun='tanh'"), ({"fun": np.tanh}, "fun returned"),
     ({"fun_args": {"alpha": 3}}, "alpha"), ({"fun_args": 3}, "fun_args=3"),
+    ({"fun_args": {"alpha": True}}, "alpha must be in"),
+    ({"fun_args": {"alfa": 2.0}}, r"has \['alfa'\]; fun='logcosh' takes 'alpha' only"),
     ({"max_iter": 0}, "max_iter=0"), ({"tol": -1.0}, "tol=-1.0"), ({"tol": np.nan}, "tol=nan"),
     ({"tol": np.inf}, "tol=inf"),
     ({"w_init": np.ones((2, 4))}, "w_init has invalid shape"),
