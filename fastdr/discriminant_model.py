@@ -90,6 +90,8 @@ class DiscriminantModel(LinearlyMapped):
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}; expected {shape} for {size} "
                                  f"classes, {features} features and {kept} directions.")
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
             found[name] = array
         if classes.ndim != 1 or size < 2:
             raise ValueError(f"classes has shape {classes.shape}; expected at least two labels.")
@@ -147,19 +149,18 @@ class DiscriminantModel(LinearlyMapped):
     @property
     def ratios(self) -> FloatArray:
         """(r,) share of each direction in the sum of `separations`."""
-        ratios: FloatArray = self.separations / self.separations.sum()
+        ratios: FloatArray = self.separations / (self.separations.sum() or 1.0)
         return ratios
 
     @cached_property
     def coefficients(self) -> FloatArray:
         """(C, d): gradient of each class's log density, S⁻¹(m_c - mean) in the directions."""
-        coefficients: FloatArray = self._centres @ self.directions
-        return coefficients
+        return read_only(self._centres @ self.directions)
 
     @cached_property
     def intercepts(self) -> FloatArray:
         """(C,): decisions of `coefficients` at the origin of the features."""
-        return self._biases - self.coefficients @ self.mean
+        return read_only(self._biases - self.coefficients @ self.mean)
 
     @property
     def _centres(self) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,7 +39,23 @@ class LinearMap(NamedTuple):
     turned: bool = False
 
 
-class LinearlyMapped:
+class Frozen:
+    """A model whose pickles and copies are as frozen as it is, and no larger after use.
+
+    It is a dataclass that makes its arrays read-only when it is made.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what to pickle: the fields, not what was computed from them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; the arrays become read-only again."""
+        self.__dict__.update(state)
+        self.__post_init__()  # type: ignore[attr-defined]
+
+
+class LinearlyMapped(Frozen):
     """A model that is one `LinearMap`: what makes it ready for other programs."""
 
     @property

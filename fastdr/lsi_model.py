@@ -14,6 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fastdr.certificate import Certificate, told_by
+from fastdr.embedding import Frozen
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, sparse_product
 from fastdr.statistics import check_squares
@@ -37,7 +38,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class LSIModel:
+class LSIModel(Frozen):
     """Documents by weighted counts of their terms, D = U diag(singular_values) components.
 
     Attributes
@@ -108,7 +109,7 @@ class LSIModel:
     @cached_property
     def norms(self) -> FloatArray:
         """(n,) lengths of the documents; 0 for those without a known term."""
-        return lengths(self.documents)
+        return read_only(lengths(self.documents))
 
     def weighed(self, counts: Any) -> csr_array:
         """Return counts of terms (n, d), sparse or dense, weighted like those of the fit.

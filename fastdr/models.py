@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from os import PathLike
@@ -173,15 +173,6 @@ class LinearModel(PartlyObserved):
             raise ValueError(f"total_variance, noise_variance and left_out are {numbers}; expected "
                              "finite numbers that are not negative.")
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what to pickle: the fields, not what was computed from them."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickle; the arrays become read-only again."""
-        self.__dict__.update(state)
-        self.__post_init__()
-
     @property
     def n_outputs(self) -> int:
         """Columns of `transform`: k, or d after "zca" whitening."""
@@ -195,8 +186,7 @@ class LinearModel(PartlyObserved):
     @cached_property
     def deviations(self) -> FloatArray:
         """(k,) standard deviation along each axis, units of the scaled input."""
-        deviations: FloatArray = times_power(np.sqrt(self.variances), -self.exponent)
-        return deviations
+        return read_only(times_power(np.sqrt(self.variances), -self.exponent))
 
     @cached_property
     def _axes(self) -> AnyArray:
@@ -207,7 +197,8 @@ class LinearModel(PartlyObserved):
     @cached_property
     def divisors(self) -> FloatArray:
         """(k,) what whitening divides scores by: deviations, infinite beyond the rank."""
-        return np.where(np.arange(len(self.variances)) < self.rank, self.deviations, np.inf)
+        within = np.arange(len(self.variances)) < self.rank
+        return read_only(np.where(within, self.deviations, np.inf))
 
     def transform(self, X: Any, out: AnyArray | None = None) -> AnyArray:
         """Return the scores of rows, (n, k), or (n, d) after "zca" whitening.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastdr._network import ACTIVATIONS, SLICE_ROWS, Network, apply, row_errors
+from fastdr.embedding import Frozen
 from fastdr.mapped import read
 from fastdr.threads import blas_limit, ordered_map
 from fastdr.validation import (
@@ -35,7 +36,7 @@ LEAST_SCALE = float(np.finfo(np.float64).tiny)  # a smaller one has no finite in
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkModel:
+class NetworkModel(Frozen):
     """An encoder and a decoder: rows are scaled, then pass linear maps and activations.
 
     Layer l makes ``activations[l](weights[l] @ h + biases[l])`` of the values h before it.

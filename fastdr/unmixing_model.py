@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import project, reconstruct
-from fastdr.validation import AnyArray, FloatArray, as_matrix, as_numbers
+from fastdr.validation import AnyArray, FloatArray, as_matrix, as_numbers, read_only
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,12 @@ class UnmixingModel(LinearlyMapped):
             if value is None and name == "whitening":
                 continue
             dtype = np.float64 if name == "mean" else components.dtype
-            array = np.ascontiguousarray(as_numbers(value, name), dtype).view()
+            array = read_only(as_numbers(value, name), dtype)
             if array.shape != shape:
                 raise ValueError(f"{name} has shape {array.shape}; expected {shape} beside "
                                  f"components of shape {components.shape}.")
-            array.flags.writeable = False
+            if not np.isfinite(array).all():
+                raise ValueError(f"{name} contains NaN or infinity; all entries must be finite.")
             object.__setattr__(self, name, array)
 
     @property

@@ -563,8 +563,8 @@ def test_saved_models_come_back_to_the_bit(rng, tmp_path, labels):
     ("separations", [1.0, 2.0], "separations has shape"),
     ("centres", np.zeros((2, 2)), "centres has shape"),
     ("covariance", np.eye(3), "covariance has shape"), ("classes", ["a"], "expected"),
-    ("priors", [1.5, -0.5], "probabilities of sum 1"), ("priors", [0.5, np.nan], "of sum 1"),
-    ("priors", [0.5, 0.6], "of sum 1")])
+    ("priors", [1.5, -0.5], "probabilities of sum 1"), ("priors", [0.5, 0.6], "of sum 1"),
+    ("priors", [0.5, np.nan], "priors contains NaN")])
 def test_parts_of_a_model_must_agree(part, value, words):
     parts = {"classes": ["a", "b"], "priors": [0.5, 0.5], "mean": [0.0, 0.0],
              "means": [[-1.0, 0.0], [1.0, 0.0]], "directions": [[2.0, 0.0]], "separations": [4.0]}

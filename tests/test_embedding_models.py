@@ -1,6 +1,7 @@
 """Discriminants and sources in other programs: Projector, Numba and ONNX against the models."""
 
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -109,3 +110,15 @@ def test_graphs_of_networks(data, activation, tied):
             1, model.scale.max()) + np.abs(model.mean).max()
         np.testing.assert_allclose(found, expected, rtol=0,
                                    atol=16 * 6 * np.finfo(dtype).eps * size)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_arrays_that_are_not_finite_are_refused(model, wrong):
+    names = [each.name for each in dataclasses.fields(model)
+             if getattr(getattr(model, each.name), "dtype", np.dtype(int)).kind == "f"]
+    assert "means" in names or "mixing" in names
+    for name in names:
+        array = getattr(model, name).copy()
+        array.flat[-1] = wrong
+        with pytest.raises(ValueError, match=f"{name} contains NaN or infinity"):
+            dataclasses.replace(model, **{name: array})

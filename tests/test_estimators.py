@@ -1,5 +1,6 @@
 """Every estimator: what users of scikit-learn do with one, in one table."""
 
+import copy
 import pickle
 
 import joblib
@@ -138,3 +139,34 @@ def test_seeds_of_every_kind_repeat_and_others_are_refused_by_name(name, flowers
     for wrong in (-1, 1.5, True, "7", np.nan, [7]):
         with pytest.raises(ValueError, match="random_state=.* must be an integer of at least 0, "):
             clone(TABLE[name][0]).set_params(random_state=wrong).fit(X)
+
+
+def public_arrays(model):
+    """Arrays that a model keeps and gives away, by name."""
+    found = {name: getattr(model, name) for name in dir(model) if not name.startswith("_")}
+    return {name: value for name, value in found.items()
+            if isinstance(value, np.ndarray) and getattr(model, name) is value}
+
+
+@pytest.mark.parametrize("name", [*TABLE, "TruncatedSVD", "LSI"])
+def test_models_stay_frozen_in_use_and_in_copies(name, flowers):
+    X, y = flowers
+    made = TABLE[name][0] if name in TABLE else getattr(fastdr, name)(2)
+    model = clone(made).fit(X, y).model_ if name != "LSI" else made.fit(X).model_
+    before = pickle.dumps(model)
+    expected = model.transform(X)
+    arrays = public_arrays(model)
+    assert len(pickle.dumps(model)) == len(before)
+    for twin in (model, pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert public_arrays(twin).keys() == arrays.keys()
+        for part, array in public_arrays(twin).items():
+            assert not array.flags.writeable, part
+            np.testing.assert_array_equal(array, arrays[part])
+        np.testing.assert_array_equal(twin.transform(X), expected)
+
+
+def test_coefficients_of_a_discriminant_are_no_way_into_it(flowers):
+    lda = fastdr.LinearDiscriminantAnalysis().fit(*flowers)
+    for array in (lda.coef_, lda.intercept_):
+        with pytest.raises(ValueError, match="read-only"):
+            array *= 2
