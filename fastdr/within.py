@@ -221,10 +221,18 @@ def _covariance(estimator: Any, features: int) -> FloatArray:
     if found.shape != (features, features):
         raise ValueError(f"{name} has shape {found.shape}; expected {(features, features)}.")
     away = np.abs(found - found.T).max()
-    if not (away <= SYMMETRIC * np.abs(found).max() and (np.diagonal(found) >= 0).all()):
+    if not (away <= SYMMETRIC * np.abs(found).max() and (np.diagonal(found) >= 0).all()
+            and _least_variance(found) >= -SYMMETRIC * features):
         raise ValueError(f"{name} is no covariance: it must be finite and symmetric, with no "
-                         "negative variance.")
+                         "negative variance along any direction.")
     return found
+
+
+def _least_variance(covariance: FloatArray) -> float:
+    """Return the smallest eigenvalue, in columns of unit deviation."""
+    deviations = np.sqrt(np.diagonal(covariance))
+    deviations[deviations == 0] = 1.0
+    return float(np.linalg.eigvalsh(covariance / deviations / deviations[:, None])[0])
 
 
 def check_variances(squares: FloatArray) -> None:
@@ -245,9 +253,10 @@ def without_noise(within: Within, sample: ClassSample, dtype: Any) -> Within:
     eps = float(np.finfo(dtype).eps) if np.dtype(dtype).kind == "f" else 2.0**-52
     still = np.sqrt(within.squares) <= NOISE * eps * np.abs(sample.means).max(axis=0)
     if still.all():
-        raise ValueError("No feature varies within any class: the within-class variance is zero, "
-                         "so there is nothing to measure distances between classes by. Any "
-                         "feature that differs between classes separates them.")
+        raise ValueError("No feature varies within any class by more than rounding of its values: "
+                         "the within-class variance is zero, so there is nothing to measure "
+                         "distances between classes by. Any feature that differs between classes "
+                         "separates them.")
     apart = np.abs(sample.means - sample.means[0]).max(axis=0)
     telling = np.flatnonzero(still & (apart > NOISE * eps * np.abs(sample.means).max(axis=0)))
     if telling.size:

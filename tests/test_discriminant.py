@@ -697,6 +697,8 @@ def test_parameters_out_of_range_are_named(iris, parameters, words):
     (1j * np.eye(4), TypeError, "covariance_ of Fixed has dtype complex128"),
     (np.full((4, 4), np.nan), ValueError, "is no covariance"),
     (-np.eye(4), ValueError, "is no covariance"),
+    (np.eye(4) + 2 * np.eye(4)[::-1], ValueError, "no negative variance along any direction"),
+    (np.eye(4)[::-1] * 1e9 + np.diag([1e18, 1e18, 1, 0]), ValueError, "is no covariance"),
     (np.eye(4) + np.eye(4, k=1) / 2, ValueError, "it must be finite and symmetric")])
 def test_what_an_estimator_finds_must_be_a_covariance(iris, found, error, words):
     class Fixed:
