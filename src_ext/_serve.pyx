@@ -127,7 +127,10 @@ cdef bint run_rows(const fastdr_model *m, Task task, bint single, const char *x,
 
 
 cdef bint run(const fastdr_model *m, Task task, ndarray x, Py_ssize_t rows, void *out) except -1:
-    """Do `task` for a row or a small block, without the GIL if it takes long."""
+    """Do `task` for a row or a small block, without the GIL if it takes long.
+
+    False if the results are not finite, or there are no axes for NaN in a row to show in.
+    """
     cdef double small[SMALL]
     cdef double *work = &small[0] if m.axes <= SMALL else <double *>malloc(m.axes * sizeof(double))
     cdef const char *data = <const char *>PyArray_DATA(x)
@@ -144,7 +147,7 @@ cdef bint run(const fastdr_model *m, Task task, ndarray x, Py_ssize_t rows, void
         finite = run_rows(m, task, single, data, rows, step, <char *>out, work)
     if work != &small[0]:
         free(work)
-    return finite
+    return finite and m.axes > 0
 
 
 def _again(method, x, name):

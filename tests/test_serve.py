@@ -308,6 +308,25 @@ def test_rows_that_overflow_on_the_way_are_scored():
     np.testing.assert_allclose(p(x), [1.2e38], rtol=1e-5)
 
 
+@pytest.mark.parametrize("whiten", WHITEN)
+def test_a_model_without_axes_is_the_mean_and_refuses_nan(rng, floating, whiten):
+    X = rng.standard_normal((20, 3)).astype(floating)
+    pca = fastdr.PCA(0, whiten=whiten).fit(X)
+    p, Z = pca.projector(), pca.transform(X)
+    assert Z.shape == (20, 3 if whiten == "zca" else 0)
+    assert not Z.any()
+    for found in (pca.inverse_transform(Z), p.inverse(Z)):
+        assert found.dtype == floating
+        np.testing.assert_array_equal(found, np.tile(pca.mean_.astype(floating), (20, 1)))
+    np.testing.assert_array_equal(p(X[0]), Z[0])
+    np.testing.assert_array_equal(p.inverse(Z[0]), pca.mean_.astype(floating))
+    assert p.error(X[0]) == pca.reconstruction_error(X[:1])
+    X[1, 2] = np.nan
+    for call in (p, p.error):
+        with pytest.raises(ValueError, match="x contains NaN at row 0, column 2"):
+            call(X[1])
+
+
 @pytest.mark.parametrize(("part", "words"), [
     *((part, "out shares memory with an operand") for part in ("mean", "components", "scale")),
     ("divisors", "out must be .* writeable")])
