@@ -178,8 +178,9 @@ class AutoEncoder(ModelEstimator):
         """Train on the rows `X` once, at the constant learning rate.
 
         The first call sets mean, scale and starting weights by its rows, which should be many; a
-        call after ``fit`` goes on from its weights. Errors and warnings as for ``fit``; if
-        training blows up, weights stay as they were.
+        call after ``fit`` goes on from its weights. Parameters of the network cannot change then,
+        others can; another optimizer begins with no memory. Errors and warnings as for ``fit``;
+        if training blows up, weights stay as they were.
         """
         self._fit_rows(X, None, self._continued, further="model_" in vars(self))
         return self
@@ -226,10 +227,23 @@ class AutoEncoder(ModelEstimator):
         if before is None and not source.rereadable:
             raise ValueError("the first partial_fit reads its rows twice, and this source can be "
                              "read only once; pass an array.")
+        state = vars(self).get("_state")
+        if before is not None:
+            self._check_unchanged(before)
+            if before.report.get("optimizer") != recipe.optimizer:
+                state = None  # what another one remembers means something else
         model = self._start(source, seed) if before is None else before
-        model, self._state = train_once(model, source, recipe, seed, vars(self).get("_state"))
+        model, self._state = train_once(model, source, recipe, seed, state)
         self._warn_diverged(model)
         return model
+
+    def _check_unchanged(self, model: NetworkModel) -> None:
+        """Refuse parameters that make another network than the one to go on from."""
+        now = self._shape(model.sizes[0])
+        if (now != Shape(model.sizes, model.activations, model.code, model.tied)
+                or (self.dtype is not None and np.dtype(self.dtype) != model.dtype)):
+            raise ValueError("hidden, decoder, activation, tied and dtype cannot change between "
+                             "calls of partial_fit; fit anew.")
 
     def _start(self, source: Source, seed: int) -> NetworkModel:
         kind = None if self.dtype is None else np.dtype(self.dtype)

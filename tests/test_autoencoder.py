@@ -1,5 +1,6 @@
 """AutoEncoder as an estimator: scikit-learn's contract, parameters, state, streams, threads."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,31 @@ def test_partial_fit_takes_the_features_of_the_fit_by_name(iris):
         assert ae.model_ is before
         assert list(ae.feature_names_in_) == list("abcd")
     assert ae.partial_fit(rows).model_.feature_names == tuple("abcd")
+
+
+@pytest.mark.parametrize("change", [
+    {"hidden": (3,)}, {"hidden": (4, 2)}, {"decoder": (3,)}, {"activation": ["tanh", "identity"]},
+    {"tied": True}, {"dtype": "float32"}], ids=str)
+def test_partial_fit_refuses_to_make_another_network(iris, change):
+    ae = fastdr.AutoEncoder((2,), random_state=0).partial_fit(iris)
+    before = ae.model_
+    with pytest.raises(ValueError, match="cannot change between calls of partial_fit; fit anew"):
+        ae.set_params(**change).partial_fit(iris)
+    assert ae.model_ is before
+
+
+@pytest.mark.parametrize("order", [("sgd", "adam"), ("adam", "sgd")], ids=str)
+def test_another_optimizer_begins_with_no_memory(iris, order):
+    """What SGD remembers is a sum, of which Adam makes steps of a hundred times the rate."""
+    ae = fastdr.AutoEncoder((2,), init="random", optimizer=order[0], batch_size=50, random_state=0)
+    for _ in range(20):
+        ae.partial_fit(iris)
+    fresh = copy.deepcopy(ae)
+    ae.set_params(optimizer=order[1]).partial_fit(iris)
+    fresh._state = None
+    fresh.set_params(optimizer=order[1]).partial_fit(iris)
+    np.testing.assert_array_equal(ae.model_.parameters, fresh.model_.parameters)
+    assert ae.loss_ < 1.1 * ae.loss_curve_[-2]
 
 
 def test_partial_fit_goes_on_from_a_fit_and_keeps_its_scale(iris):
