@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-FITTED = ("model_", "moments_", "n_features_in_", "feature_names_in_")  # what ours keeps
+FITTED = ("model_", "moments_", "n_features_in_", "feature_names_in_", "_state", "_model_before",
+          "batch_size_", "drift_")  # what ours keeps
 FITTING = ("fit", "fit_transform", "partial_fit")
 ANSWERING = ("transform", "inverse_transform", "predict", "predict_proba", "predict_log_proba",
              "decision_function", "score", "score_samples", "get_covariance", "get_precision")
@@ -156,8 +157,8 @@ def _fitting(name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
                                 f"array_api_dispatch is on, and X is a {type(X).__name__}")
             result = ours(self, X, *args, **keywords)
         except (TypeError, ValueError, NotImplementedError) as refusal:
-            if name == "partial_fit" and "model_" in vars(self):
-                raise
+            if name == "partial_fit" and not going_on and self.__sklearn_is_fitted__():
+                raise  # the original would not know of the earlier rows
             try:
                 original = going_on or self._unfitted_original()
                 result = getattr(original, name)(X, *args, **keywords)

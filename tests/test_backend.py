@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import types
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -207,18 +208,52 @@ def test_what_ours_refuses_is_fitted_by_the_original(rng, caplog):
             mixed.fit(X.toarray())
 
 
-def test_what_the_original_has_fitted_is_fitted(rng):
+@pytest.fixture
+def refused(monkeypatch):
+    """A context in which ours refuses all rows."""
+    def refuse(*arguments, **keywords):
+        raise TypeError("no rows are taken")
+
+    @contextmanager
+    def context():
+        with monkeypatch.context() as patch:
+            patch.setattr("fastdr.estimator.as_matrix", refuse)
+            yield
+
+    return context
+
+
+@pytest.mark.parametrize("name", backend.REPLACED)
+def test_what_the_original_has_fitted_is_fitted(rng, refused, name):
     X, y = rng.laplace(size=(300, 4))**3, np.arange(300) % 3
-    for name in backend.REPLACED:
-        made = getattr(backend, name)()
-        with pytest.raises(NotFittedError):
-            check_is_fitted(made)
-        made.fit(X.astype(np.longdouble), y)  # which ours refuses
-        assert "original_" in vars(made)
+    made = getattr(backend, name)()
+    with pytest.raises(NotFittedError):
         check_is_fitted(made)
-        check_is_fitted(pickle.loads(pickle.dumps(made)))
-        assert "original_" not in vars(made.fit(X, y))
-        check_is_fitted(made)
+    with refused():
+        made.fit(X, y)
+    assert "original_" in vars(made)
+    check_is_fitted(made)
+    check_is_fitted(pickle.loads(pickle.dumps(made)))
+    assert "original_" not in vars(made.fit(X, y))
+    check_is_fitted(made)
+
+
+@pytest.mark.parametrize("name", ["PCA", "IncrementalPCA"])
+def test_the_original_knows_nothing_of_rows_in_batches(rng, refused, name):
+    X = rng.standard_normal((60, 3))
+    other = rng.standard_normal((50, 3)) * [1, 5, 1] + 5
+    ours = getattr(backend, name)(2).partial_fit(X)
+    seen, mean = ours.n_samples_seen_, ours.mean_
+    with refused(), pytest.raises(TypeError, match="no rows are taken"):
+        ours.partial_fit(other)  # it would go on without the rows before
+    assert (ours.n_samples_seen_, "original_" in vars(ours)) == (seen, False)
+    np.testing.assert_array_equal(ours.mean_, mean)
+    with refused():
+        ours.fit(other)
+    assert vars(ours).keys() - ours.get_params().keys() == {"original_"}
+    for attribute in ("mean_", "components_", "n_samples_seen_", "n_features_in_"):
+        np.testing.assert_array_equal(getattr(ours, attribute, None),
+                                      getattr(ours.original_, attribute, None))
 
 
 def test_what_both_refuse_is_an_error_of_scikit_learn_after_ours():
