@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import qr, solve_triangular
 from scipy.special import expit
 
-from fastdr.embedding import LinearlyMapped, LinearMap, rebuilt
+from fastdr.embedding import LinearlyMapped, LinearMap
 from fastdr.operators import project, reconstruct
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, as_rows
@@ -124,7 +124,7 @@ class DiscriminantModel(LinearlyMapped):
         ``transform(inverse_transform(Z))`` is `Z`. Raises ValueError for a wrong width.
         """
         if np.ndim(Z) == 2 and np.shape(Z)[1] == 0 == self.n_components:
-            return rebuilt(np.asarray(Z), self._back, self.mean, out=out)
+            return reconstruct(Z, self._back, self.mean, out=out)
         Z = as_matrix(Z, "Z")
         if Z.shape[1] != self.n_components:
             raise ValueError(f"Z has {Z.shape[1]} columns, but this model has "

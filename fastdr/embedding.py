@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from fastdr._serve import Projector
 from fastdr.mapped import read
-from fastdr.operators import reconstruct
 from fastdr.sources import block_rows
 from fastdr.validation import AnyArray, FloatArray, as_matrix
 
@@ -38,14 +37,6 @@ class LinearMap(NamedTuple):
     scale: FloatArray | None = None
     divisors: FloatArray | None = None
     turned: bool = False
-
-
-def rebuilt(Z: AnyArray, components: AnyArray, mean: FloatArray | None = None,
-            scale: FloatArray | None = None, out: AnyArray | None = None) -> AnyArray:
-    """Return rows as `reconstruct` does, also of no components, for which an axis of 0 stands."""
-    if not len(components):
-        Z, components = np.zeros((len(Z), 1), Z.dtype), np.zeros((1, components.shape[1]))
-    return reconstruct(Z, components, mean, scale, out)
 
 
 class Frozen:

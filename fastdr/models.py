@@ -16,8 +16,8 @@ from numpy.linalg import LinAlgError
 from numpy.typing import ArrayLike
 
 from fastdr.certificate import Certificate, told_by
-from fastdr.embedding import LinearMap, rebuilt
-from fastdr.operators import centred_product, project, reconstruction_error
+from fastdr.embedding import LinearMap
+from fastdr.operators import centred_product, project, reconstruct, reconstruction_error
 from fastdr.partial_rows import PartlyObserved
 from fastdr.sources import block_rows
 from fastdr.sparse import SparseSource, as_rows
@@ -230,7 +230,7 @@ class LinearModel(PartlyObserved):
         centred_product(X, self._axes, self.mean, self.scale, Z)
         if self.whiten:
             np.divide(Z, self.divisors, out=Z, casting="same_kind")
-        return rebuilt(Z, self.components, out=out) if zca else Z
+        return reconstruct(Z, self.components, out=out) if zca else Z
 
     def inverse_transform(self, Z: ArrayLike, out: AnyArray | None = None) -> AnyArray:
         """Return the rows (n, d) that scores `Z` stand for; the inverse of `transform`.
@@ -251,7 +251,7 @@ class LinearModel(PartlyObserved):
         if self.whiten:
             spread = np.where(np.isfinite(self.divisors), self.divisors, 0.0)
             components = (components * spread[:, None]).astype(components.dtype)
-        return rebuilt(Z, components, self.mean, self.scale, out)
+        return reconstruct(Z, components, self.mean, self.scale, out)
 
     def reconstruction_error(self, X: Any, per_row: bool = False) -> Any:
         """Return the squared distance of rows to their reconstruction, mean or `per_row` (n,).
