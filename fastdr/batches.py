@@ -23,7 +23,7 @@ from fastdr.sources import ArraySource, Source
 from fastdr.sparse import SparseSource, sparse_moments
 from fastdr.statistics import Moments, vanished
 from fastdr.streams import Batch, Stream, gone, grown, weights_of
-from fastdr.validation import LARGEST_SQUARE, FloatArray, as_vector, whole, working_dtype
+from fastdr.validation import LARGEST_SQUARE, FloatArray, as_vector, frozen, whole, working_dtype
 from fastdr.windows import Window
 
 SPARE = 20  # axes kept beyond those asked for, at least, where a scatter is truncated
@@ -281,7 +281,7 @@ class BatchedAxes(AxesEstimator):
     @property
     def moments_(self) -> Moments | LowRankMoments:
         """Moments of all rows in batches that count; truncated ones beyond 32768 features."""
-        return self._seen_rows().total()
+        return frozen(self._seen_rows().total())
 
     @property
     def var_(self) -> FloatArray:

@@ -30,6 +30,7 @@ from fastdr.validation import (
     check_masks,
     check_values,
     finite,
+    frozen,
     is_sparse,
     narrowed,
     whole,
@@ -222,8 +223,7 @@ class LinearDiscriminantAnalysis(DiscriminantEstimator):
                 raise ValueError(f"y has label {labels[unknown][0]!r}, which is not in classes.")
         with self._named(source):
             moments = ClassMoments.of_source(source, labels, sample_weight, precision="double")
-        self.moments_ = moments if known is None else known + moments
-        total = self.moments_
+        total = self.moments_ = frozen(moments if known is None else known + moments)
         if len(total.classes) < self._least_classes() or not np.diagonal(total.within).any():
             return
         sample = ClassSample(total.classes, total.counts, total.weights, total.means, total.rests)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -15,6 +16,7 @@ from fastdr.mapped import AnyArray as AnyArray
 from fastdr.mapped import read
 
 FloatArray = NDArray[np.float64]
+Shared = TypeVar("Shared")
 
 _ALLOWED = "float64, float32, float16, bool and integers of 8 to 64 bits"
 MAY_BE_MISSING = ", or let them be missing (missing=True, --missing)"
@@ -244,6 +246,13 @@ def read_only(values: ArrayLike, dtype: DTypeLike | None = None) -> AnyArray:
     array = np.ascontiguousarray(values, dtype=dtype).view()
     array.flags.writeable = False
     return array
+
+
+def frozen(value: Shared) -> Shared:
+    """Return a dataclass whose arrays are read-only views: what it shares them with stays."""
+    arrays = {name: read_only(each) for name, each in vars(value).items()
+              if isinstance(each, np.ndarray)}
+    return replace(value, **arrays)  # type: ignore[type-var]
 
 
 def as_row(values: ArrayLike, size: int, name: str) -> AnyArray:

@@ -170,3 +170,21 @@ def test_coefficients_of_a_discriminant_are_no_way_into_it(flowers):
     for array in (lda.coef_, lda.intercept_):
         with pytest.raises(ValueError, match="read-only"):
             array *= 2
+
+
+@pytest.mark.parametrize("estimator", [
+    fastdr.PCA(2), fastdr.IncrementalPCA(2), fastdr.IncrementalPCA(2, window=100),
+    fastdr.IncrementalPCA(2, forgetting=0.99), fastdr.LinearDiscriminantAnalysis()], ids=str)
+def test_moments_that_batches_leave_are_no_way_into_the_stream(estimator, flowers):
+    X, y = flowers
+    more = {"classes": [0, 1, 2]} if hasattr(estimator, "predict") else {}
+    made = [clone(estimator).partial_fit(X, y, **more) for _ in range(2)]
+    kept = pickle.dumps(made[0].moments_)
+    for name, array in vars(made[0].moments_).items():
+        if isinstance(array, np.ndarray) and array.dtype.kind == "f":
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(made[0].moments_, name)[...] = 0
+    assert pickle.dumps(made[0].moments_) == kept
+    for each in made:
+        each.partial_fit(X[:7], y[:7])
+    np.testing.assert_array_equal(made[0].transform(X), made[1].transform(X))
