@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
@@ -145,7 +146,7 @@ class BatchedAxes(AxesEstimator):
         elif isinstance(before, Window):
             raise ValueError("Moments cannot be added to a window: their rows could not leave it.")
         else:
-            self._state = before.add_moments(X)
+            self._state = before.add_moments(deepcopy(X))  # the caller's may change
             if watcher is not None:
                 watcher.add_moments(X)
         self._model_before = self.__dict__.pop("model_", self._model_before)

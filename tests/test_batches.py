@@ -132,6 +132,17 @@ def test_fit_and_partial_fit_do_not_mix(rng):
     assert pca.n_samples_seen_ == 400
 
 
+@pytest.mark.parametrize("kind", [np.array, np.asfortranarray, Moments.of])
+def test_what_was_added_may_change_afterwards(rng, kind):
+    rows, more = data(rng), data(rng)
+    batch = kind(rows)
+    changed, expected = IncrementalPCA(2).partial_fit(batch), IncrementalPCA(2).partial_fit(rows)
+    for array in (batch.mean, batch.scatter) if isinstance(batch, Moments) else (batch,):
+        array *= 4
+    np.testing.assert_array_equal(changed.partial_fit(more).explained_variance_,
+                                  expected.partial_fit(more).explained_variance_)
+
+
 def test_until_there_are_enough_rows(rng):
     X = data(rng)
     pca = PCA(3)
