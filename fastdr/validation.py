@@ -135,6 +135,10 @@ def _array_of(X: Any, name: str) -> AnyArray:
     """Convert lists, frames and other containers, once."""
     if X is None or isinstance(X, str | bytes):
         raise TypeError(f"{name} is {type(X).__name__}; expected a two-dimensional array.")
+    for column in getattr(X, "get_columns", list)():  # of polars, which makes numbers of dates
+        if column.dtype.is_temporal():
+            raise TypeError(f"{name} has dates or times (column {column.name!r}; pick the numeric "
+                            "columns).")
     try:
         array = np.asarray(X)
     except ValueError as error:  # ragged nested sequences
@@ -147,8 +151,25 @@ def _array_of(X: Any, name: str) -> AnyArray:
         except (TypeError, ValueError) as error:
             if "complex" in str(error):
                 raise ValueError(f"Complex data not supported\n{array}\n") from None
-            raise type(error)(f"{name} has values that are not numbers: {error}") from None
+            raise type(error)(f"{name} has values that are not numbers: {error}"
+                              f"{_column_without_numbers(X)}") from None
     return array
+
+
+def _column_without_numbers(X: Any) -> str:
+    """Name the first column of a frame that does not hold numbers, if there is one."""
+    if len(getattr(X, "shape", ())) != 2 or not hasattr(X, "columns"):
+        return ""
+    for column, dtype in zip(X.columns, X.dtypes, strict=True):
+        kind = getattr(dtype, "kind", "O")
+        try:
+            if kind not in "fiubmM":
+                np.asarray(X[column]).astype(np.float64)
+        except (TypeError, ValueError):
+            kind = "not numbers"
+        if kind not in "fiubO":
+            return f" (column {column!r}; pick the numeric columns)"
+    return ""
 
 
 def _check_dtype(array: AnyArray, name: str) -> None:

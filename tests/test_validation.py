@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -105,6 +106,17 @@ def test_dtypes_are_refused_by_name(array, error, words):
                  lambda A: fastdr.reconstruct(A, np.eye(4))):
         with pytest.raises(error, match=words):
             call(array)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("column", [["x", "y"], [None, "y"], [datetime(2020, 1, 1)] * 2,
+                                    [timedelta(1)] * 2], ids=["strings", "None", "dates", "times"])
+def test_columns_without_numbers_are_named(library, column):
+    frames = pytest.importorskip(library)
+    frame = frames.DataFrame({"p": [1.0, 2.0], "q": [True, False], "r": column, "s": [1, 2]})
+    for call in (fastdr.covariance, fastdr.PCA().fit):
+        with pytest.raises((TypeError, ValueError), match=r"\(column 'r'; pick the numeric col"):
+            call(frame)
 
 
 @pytest.mark.parametrize(("weights", "error", "words"), [
