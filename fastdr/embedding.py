@@ -1,4 +1,4 @@
-"""What fitted linear models share when they are called from other programs."""
+"""What fitted models share: frozen pickles, and for linear ones their map in other programs."""
 
 from __future__ import annotations
 

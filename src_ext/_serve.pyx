@@ -151,7 +151,7 @@ cdef bint run(const fastdr_model *m, Task task, ndarray x, Py_ssize_t rows, void
 
 
 def _again(method, x, name):
-    """Return what a model's method makes of finite rows whose scores left their range here."""
+    """Return what a model's method makes of finite rows whose results left their range here."""
     rows = numpy.atleast_2d(x)
     raise_not_finite(rows, name)
     return method(rows)
@@ -176,7 +176,7 @@ cdef class Projector:
     Raises
     ------
     ValueError
-        From every method: wrong length, NaN or infinity, scores out of range, unusable `out`.
+        From every method: wrong length, NaN or infinity, results out of range, unusable `out`.
     TypeError
         From every method: sparse, complex or non-numeric input.
 
