@@ -21,6 +21,7 @@ cdef extern from "tile.h" nogil:
     int FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_U8
     Py_ssize_t FD_PANEL
     enum: FD_TURNED
+    enum: FD_TURNED_FEW
 
     ctypedef struct fd_matrix:
         const char *data
@@ -273,6 +274,7 @@ cdef class Scatter:
     cdef double *near
     cdef double *far
     cdef double *step
+    cdef double[FD_TURNED] turned  # products of few columns, in no place of the triangle yet
     cdef Memory vectors
     cdef const double[::1] shift
     cdef const double[::1] row_shift
@@ -395,6 +397,7 @@ cdef class Scatter:
                          Panel *panel, bint *finite) noexcept nogil:
         """Add a panel of few columns as it is read; tell whether: not if it lies apart."""
         cdef double[FD_TURNED] products
+        cdef Py_ssize_t i
         cdef bint sound
         if not self.kernel.square(x, first, last, optional(self.shift), panel.packed, panel.sums,
                                   panel.squares, products):
@@ -404,8 +407,15 @@ cdef class Scatter:
             return False
         finite[0] &= sound
         self.settle(panel)
-        self.kernel.unfold(products, self.features, self.triangle)
+        for i in range(FD_TURNED if self.strips > 1 else FD_TURNED_FEW):
+            self.turned[i] += products[i]
         return True
+
+    cdef void unfold(self) noexcept nogil:
+        """Put what products of few columns there are into the triangle."""
+        if self.kernel.unfold != NULL and self.features <= 2 * self.kernel.width:
+            self.kernel.unfold(self.turned, self.features, self.triangle)
+            memset(self.turned, 0, sizeof(self.turned))
 
     def merge(self, Scatter other):
         """Add another scatter about the same shift (Chan, Golub and LeVeque 1983)."""
@@ -413,6 +423,8 @@ cdef class Scatter:
         cdef double weight = self.far_weight + other.far_weight
         self.outside |= other.outside
         with nogil:
+            for i in range(FD_TURNED):
+                self.turned[i] += other.turned[i]
             for i in range(size):
                 self.triangle[i] += other.triangle[i]
             self.near_weight += other.near_weight
@@ -531,6 +543,7 @@ cdef class Expansion(Chunks):
     def __init__(self, Scatter scatter, Py_ssize_t first, Py_ssize_t last, bint mirrored=False,
                  double divisor=0):
         self.scatter, self.mirrored, self.divisor = scatter, mirrored, divisor
+        scatter.unfold()
         self.divide(first, last, FD_PANEL)
 
     cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:

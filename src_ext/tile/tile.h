@@ -20,8 +20,9 @@ enum { FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_
 /* Vectors of a strip in one panel: with 192 four strips fill the 48 KB of L1. */
 #define FD_PANEL 192
 
-/* Products of sixteen columns with each other: those of eight have each pair once or, four apart,
-   twice. */
+/* Products of up to eight columns, and of up to sixteen, with each other: those of eight have each
+   pair once or, four apart, twice. */
+#define FD_TURNED_FEW 40
 #define FD_TURNED 144
 
 /* A strided matrix of any supported dtype; steps in bytes, possibly zero or negative. */

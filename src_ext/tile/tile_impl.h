@@ -200,23 +200,27 @@ typedef __m128i fd_part;
 
 #define FD_SECOND (FD_TURNS + 8) /* the turns of a second strip, behind those of both */
 
-/* Where columns i and j = i + turn, around the end of eight, met: see tile_square.h. */
-FD_INLINE double fd_met(const double *sums, int i, int j)
-{
-    const int turn = (8 + j - i) % 8;
-    if (turn % 4 == 0)
-        return sums[8 * (j < 4 ? 0 : 4) + i];
-    return turn < 4 ? sums[8 * turn + i] : sums[8 * turn + j];
-}
-
-/* Add products of 8 columns with each other to the upper half of a square. */
+/* Add products of 8 columns with each other, by turns that lie one after the other, to the upper
+   half of a square; where column i + k was turned to column i, i tells them. */
 FD_INLINE void fd_unfold(const double *sums, double *to, ptrdiff_t ld)
 {
     FD_UNROLL
     for (int i = 0; i < 8; i++, to += ld)
         FD_UNROLL
         for (int j = i; j < 8; j++)
-            to[j] += j - i <= 4 ? fd_met(sums, i, j) : fd_met(sums, j, i);
+            to[j] += j - i < FD_TURNS ? sums[8 * (j - i) + i] : sums[8 * (8 + i - j) + j];
+}
+
+/* The same of 8 columns with 8 others: these are turned by up to 4, and by more the first ones. */
+FD_INLINE void fd_unfold_pair(const double *sums, double *to, ptrdiff_t ld)
+{
+    FD_UNROLL
+    for (int i = 0; i < 8; i++, to += ld)
+        FD_UNROLL
+        for (int j = 0; j < 8; j++) {
+            const int turn = (8 + j - i) % 8;
+            to[j] += sums[8 * turn + (turn < FD_TURNS ? i : j)];
+        }
 }
 
 static void unfold(const double *products, ptrdiff_t cols, double *triangle)
@@ -226,9 +230,7 @@ static void unfold(const double *products, ptrdiff_t cols, double *triangle)
         return;
     }
     fd_unfold(products, triangle, 16);
-    for (int i = 0; i < 8; i++)
-        for (int j = 0; j < 8; j++)
-            triangle[16 * i + 8 + j] += fd_met(products + 8 * FD_TURNS, i, j);
+    fd_unfold_pair(products + 8 * FD_TURNS, triangle + 8, 16);
     fd_unfold(products + 8 * FD_SECOND, triangle + fd_triangle_offset(1, 2, 8), 8);
 }
 #else

@@ -1,30 +1,43 @@
 /* Typed part: products of the columns of one strip or two with each other, each once.
 
-   In a square of columns by columns most products stand twice. Turned around its end by up to half
-   its columns, a strip meets each of its elements once: of eight columns five multiply-adds instead
-   of eight, of sixteen 18 instead of 32, for two strips meet by the turns that each needs. By none
-   and by four, together, it is turned where each half is in place of both, which loads can do: ports
-   that multiply also shuffle. All this takes eight columns in a strip: AVX-512. */
+   In a square of columns by columns most products stand twice. Turned around its end by 0 up to
+   half its columns, a strip meets each of its elements once: of eight columns five multiply-adds
+   instead of eight, of sixteen 18 instead of 32, for two strips meet by the turns that each needs.
+   That takes shuffles of whole vectors and eight columns in a strip: AVX-512. */
 
-/* A strip as those meet it that are multiplied: turned[k] has columns i + k, around the end, in
-   place of column i, but [0] and [4] have the first and the last four twice. */
-FD_INLINE void FD_T(halves)(const T *strip, vec turned[FD_TURNS])
+/* Columns i + 1, i + 2 and i + 3, around the end, in place of column i; but [0] and [4] have the
+   first and the last four columns twice, which loads can do: ports that multiply also shuffle.
+   Together they meet as the strip and the one turned by four would: see `exchange`. */
+FD_INLINE void FD_T(turn)(const T *strip, vec turned[FD_TURNS])
 {
+    const __m512i z = (__m512i)FD_T(load)(strip);
     turned[0] = (vec)_mm512_broadcast_f64x4(_mm256_loadu_pd((const double *)strip));
+    turned[1] = (vec)_mm512_alignr_epi64(z, z, 1);
+    turned[2] = (vec)_mm512_alignr_epi64(z, z, 2);
+    turned[3] = (vec)_mm512_alignr_epi64(z, z, 3);
     turned[4] = (vec)_mm512_broadcast_f64x4(_mm256_loadu_pd((const double *)(strip + FD_W / 2)));
 }
 
-FD_INLINE void FD_T(add_turned)(const T *strip, vec acc[FD_TURNS])
+FD_INLINE void FD_T(add_turned)(vec z, const vec turned[FD_TURNS], vec acc[FD_TURNS])
 {
-    const vec z = FD_T(load)(strip);
-    vec turned[FD_TURNS];
-    FD_T(halves)(strip, turned);
-    turned[1] = (vec)_mm512_alignr_epi64((__m512i)z, (__m512i)z, 1);
-    turned[2] = (vec)_mm512_alignr_epi64((__m512i)z, (__m512i)z, 2);
-    turned[3] = (vec)_mm512_alignr_epi64((__m512i)z, (__m512i)z, 3);
     FD_UNROLL
     for (int k = 0; k < FD_TURNS; k++)
         acc[k] = FD_T(fma)(z, turned[k], acc[k]);
+}
+
+FD_INLINE void FD_T(add_strip)(const T *strip, vec acc[FD_TURNS])
+{
+    vec turned[FD_TURNS];
+    FD_T(turn)(strip, turned);
+    FD_T(add_turned)(FD_T(load)(strip), turned, acc);
+}
+
+/* Products with the halves that `turn` has twice, where those with turns by 0 and 4 belong. */
+FD_INLINE void FD_T(exchange)(vec acc[FD_TURNS])
+{
+    const __m512d first = (__m512d)acc[0], last = (__m512d)acc[4];
+    acc[0] = (vec)_mm512_mask_blend_pd(0xf0, first, last);
+    acc[4] = (vec)_mm512_mask_blend_pd(0xf0, last, first);
 }
 
 /* Put sums in T, a vector of eight columns each, into float64. */
@@ -57,170 +70,225 @@ FD_ALONE void FD_T(square_tile)(const T *restrict a, ptrdiff_t rows, double *to,
         const ptrdiff_t stop = FD_MIN(k + FD_CALLED, rows / 2 * 2);
         fd_call(ahead, k, FD_CALLED);
         for (; k < stop; k += 2) {
-            FD_T(add_turned)(a + k * FD_W, even);
-            FD_T(add_turned)(a + (k + 1) * FD_W, odd);
+            FD_T(add_strip)(a + k * FD_W, even);
+            FD_T(add_strip)(a + (k + 1) * FD_W, odd);
         }
     }
     if (rows % 2)
-        FD_T(add_turned)(a + (rows - 1) * FD_W, even);
+        FD_T(add_strip)(a + (rows - 1) * FD_W, even);
     _Alignas(64) double sums[8 * FD_TURNS];
     FD_UNROLL
     for (int k = 0; k < FD_TURNS; k++)
         even[k] = FD_T(add)(even[k], odd[k]);
+    FD_T(exchange)(even);
     FD_T(spill)(FD_TURNS, even, sums);
     fd_unfold(sums, to, ld);
 }
 
-/* Rows that fit a strip or two are multiplied as they are read, not packed first: one step, which
-   is a row of float64 or two of float32 as packing puts them, is centred and stored, and another
-   one from FD_LAG steps before, which is in L1 by now, is loaded and multiplied. Each strip lies
-   there twice, so that a load from between is the strip turned. */
+/* Rows that fit a strip or two are multiplied as they are read, not packed first. */
 #define FD_FAR 8192 /* bytes that rows are called ahead */
-#define FD_LAG 8
 
-/* Vectors of products of so many strips. */
-#define FD_PRODUCTS(strips) ((strips) == 1 ? FD_TURNS : FD_TURNED / 8)
+/* Vectors of products of so many strips: those of the first with itself, of both, of the second. */
+#define FD_PRODUCTS(strips) ((strips) == 1 ? FD_TURNS : FD_SECOND + FD_TURNS)
 
 /* Products in T; sums, in float64, of float64 less its shift and of float32 as it is. */
 typedef struct {
-    vec shift[2], acc[FD_TURNED / 8];
+    vec shift[2 / FD_LANES], acc[FD_PRODUCTS(2)];
     fd_wide sum[2];
     vec seen[2]; /* bits of float32 less its shift: products of tiny values vanish */
 } FD_T(fd_gathered);
 
-/* Begin; returns 0 if a shift is not exact in T. */
+/* Begin; returns 0 if a shift is not exact in T. In vectors, as all that is done once a panel. */
 FD_INLINE int FD_T(begin)(int strips, const double *shift, ptrdiff_t cols, FD_T(fd_gathered) *all)
 {
-    _Alignas(64) T high[2 * FD_W] = {0}, low[2 * FD_W] = {0};
-    T lost = 0;
-    for (ptrdiff_t j = 0; shift && j < cols; j++) {
-        FD_T(split)(shift[j], high + j, low + j);
-        lost += low[j] != 0;
-        if (FD_LANES == 2 && strips == 1) /* of the row behind */
-            high[8 + j] = high[j];
+    __m512d half[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};
+    if (shift) {
+        half[0] = _mm512_maskz_loadu_pd((__mmask8)((1u << FD_MIN(cols, 8)) - 1), shift);
+        if (strips == 2)
+            half[1] = _mm512_maskz_loadu_pd((__mmask8)((1u << (cols - 8)) - 1), shift + 8);
     }
-    FD_UNROLL
-    for (int s = 0; s < 2; s++) {
-        all->shift[s] = FD_T(load)(high + s * FD_W);
-        all->sum[s] = fd_splat_wide(0);
-        all->seen[s] = FD_T(splat)(0);
-    }
+#if FD_LANES == 1
+    all->shift[0] = (vec)half[0];
+    all->shift[1] = (vec)half[1];
+#else
+    const __m256 low = _mm512_cvtpd_ps(half[0]);
+    const __m256 high = strips == 2 ? _mm512_cvtpd_ps(half[1]) : low; /* of the row behind */
+    if (_mm512_cmp_pd_mask(_mm512_cvtps_pd(low), half[0], _CMP_NEQ_UQ) ||
+        (strips == 2 && _mm512_cmp_pd_mask(_mm512_cvtps_pd(high), half[1], _CMP_NEQ_UQ)))
+        return 0;
+    all->shift[0] = (vec)_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+#endif
     for (int k = 0; k < FD_PRODUCTS(strips); k++)
         all->acc[k] = FD_T(splat)(0);
-    return lost == 0;
+    all->sum[0] = all->sum[1] = fd_splat_wide(0);
+    all->seen[0] = all->seen[1] = FD_T(splat)(0);
+    return 1;
 }
 
-/* A step: one row of `count` columns, of float32 two if they are there; whole = they fill their
-   strips and lie one after the other. */
+/* Below, rows have `count` columns; whole = these fill their strips, and the rows lie one after
+   the other. */
 #if FD_LANES == 1
-FD_INLINE void FD_T(step)(int strips, int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
-                          int rows, FD_T(fd_gathered) *all, vec z[2])
+/* A vector of a row, of strip `s` of `strips`, less its shift. */
+FD_INLINE vec FD_T(take)(int strips, int whole, ptrdiff_t count, const T *from, int s,
+                         FD_T(fd_gathered) *all)
+{
+    from += 8 * s;
+    const vec row = whole || s < strips - 1 ? FD_T(load_loose)(from)
+                                            : FD_T(load_part)(from, count - 8 * s);
+    const vec z = FD_T(sub)(row, all->shift[s]);
+    all->sum[s] = fd_add_wide(all->sum[s], z);
+    return z;
+}
+
+/* A row of one strip, turned where it is: memory has more to do here than the ports. */
+FD_INLINE void FD_T(add_rows)(int whole, ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
+                              FD_T(fd_gathered) *all)
+{
+    (void)ld, (void)rows;
+    const vec z = FD_T(take)(1, whole, count, from, 0, all);
+    const __m512d none = (__m512d)z, two = _mm512_shuffle_f64x2(none, none, 0x39);
+    const __m512d four = _mm512_shuffle_f64x2(none, none, 0x4e);
+    const vec turned[FD_TURNS] = {z, (vec)_mm512_shuffle_pd(none, two, 0x55), (vec)two,
+                                  (vec)_mm512_shuffle_pd(two, four, 0x55), (vec)four};
+    FD_T(add_turned)(z, turned, all->acc);
+}
+
+/* A row as a step of two packed strips. */
+FD_INLINE void FD_T(lay)(int whole, ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
+                         FD_T(fd_gathered) *all, T *to)
 {
     (void)ld, (void)rows;
     FD_UNROLL
-    for (int s = 0; s < strips; s++, from += 8) {
-        vec row = whole || s < strips - 1 ? FD_T(load_loose)(from)
-                                          : FD_T(load_part)(from, count - 8 * s);
-        z[s] = FD_T(sub)(row, all->shift[s]);
-        all->sum[s] = fd_add_wide(all->sum[s], z[s]);
-    }
+    for (int s = 0; s < 2; s++)
+        FD_T(store)(to + s * FD_W, FD_T(take)(2, whole, count, from, s, all));
 }
 #else
-FD_INLINE void FD_T(step)(int strips, int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
-                          int rows, FD_T(fd_gathered) *all, vec z[2])
+/* Eight columns of a row, those that are there. */
+FD_INLINE __m256 FD_T(half)(int whole, ptrdiff_t count, const T *from)
 {
-    const __mmask8 last = (__mmask8)((1u << (whole ? 8 : count - 8 * (strips - 1))) - 1);
-    vec row[2] = {all->shift[0], all->shift[0]}; /* what is not there leaves zero */
+    if (whole)
+        return _mm256_loadu_ps(from);
+    return _mm256_maskz_loadu_ps((__mmask8)((1u << count) - 1), from);
+}
+
+FD_INLINE void FD_T(sum_up)(fd_wide *sum, __m256 half)
+{
+    *sum = fd_add_wide(*sum, (fd_wide)_mm512_cvtps_pd(half));
+}
+
+/* One row or two of one strip, the second behind the first. */
+FD_INLINE void FD_T(add_rows)(int whole, ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
+                              FD_T(fd_gathered) *all)
+{
+    const __m256 row = FD_T(half)(whole, count, from);
+    __m512 both = _mm512_insertf32x8((__m512)all->shift[0], row, 0); /* what lacks leaves zero */
+    FD_T(sum_up)(all->sum, row);
+    if (rows == 2) {
+        const __m256 next = FD_T(half)(whole, count, from + ld);
+        both = whole ? _mm512_loadu_ps(from) : _mm512_insertf32x8(both, next, 1);
+        FD_T(sum_up)(all->sum + 1, next);
+    }
+    const vec z = FD_T(sub)((vec)both, all->shift[0]);
+    const __m512i none = (__m512i)z, four = _mm512_shuffle_i32x4(none, none, 0xb1);
+    const vec turned[FD_TURNS] = {z, (vec)_mm512_alignr_epi8(four, none, 4),
+                                  (vec)_mm512_alignr_epi8(four, none, 8),
+                                  (vec)_mm512_alignr_epi8(four, none, 12), (vec)four};
+    FD_T(add_turned)(z, turned, all->acc);
+    all->seen[0] = FD_T(either)(all->seen[0], z);
+}
+
+/* One row or two as a step of two packed strips. */
+FD_INLINE void FD_T(lay)(int whole, ptrdiff_t count, const T *from, ptrdiff_t ld, int rows,
+                         FD_T(fd_gathered) *all, T *to)
+{
+    vec row[2] = {FD_T(splat)(0), FD_T(splat)(0)}, z[2];
     FD_UNROLL
-    for (int r = 0; r < rows; r++)
-        FD_UNROLL
-        for (int s = 0; s < strips; s++) {
-            const T *at = from + r * ld + 8 * s;
-            const __m256 half = whole || s < strips - 1 ? _mm256_loadu_ps(at)
-                                                        : _mm256_maskz_loadu_ps(last, at);
-            const int line = strips == 2 ? r : 0, lane = strips == 2 ? s : r;
-            const __m512 so_far = (__m512)row[line];
-            row[line] = (vec)(lane ? _mm512_insertf32x8(so_far, half, 1)
-                                   : _mm512_insertf32x8(so_far, half, 0));
-            all->sum[lane] = fd_add_wide(all->sum[lane], (fd_wide)_mm512_cvtps_pd(half));
-        }
-    if (whole && rows == 2)
-        FD_UNROLL
-        for (int r = 0; r < strips; r++)
-            row[r] = FD_T(load_loose)(from + r * ld);
-    FD_UNROLL
-    for (int r = 0; r < strips; r++)
+    for (int r = 0; r < rows; r++, from += ld) {
+        row[r] = whole ? FD_T(load_loose)(from) : FD_T(load_part)(from, count);
         row[r] = FD_T(sub)(row[r], all->shift[0]);
-    if (strips == 2)
-        FD_T(interleave)(row[0], row[1], z);
-    else
-        z[0] = (vec)_mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13,
-                                                            6, 14, 7, 15), (__m512)row[0]);
+        FD_T(sum_up)(all->sum, FD_T(half)(1, 8, from));
+        FD_T(sum_up)(all->sum + 1, FD_T(half)(whole, count - 8, from + 8));
+    }
+    FD_T(interleave)(row[0], row[1], z);
     FD_UNROLL
-    for (int s = 0; s < strips; s++)
+    for (int s = 0; s < 2; s++) {
         all->seen[s] = FD_T(either)(all->seen[s], z[s]);
+        FD_T(store)(to + s * FD_W, z[s]);
+    }
+}
+
+/* Values of a row and of the one behind it, column by column next to each other. */
+FD_INLINE vec FD_T(pair_up)(vec rows)
+{
+    return (vec)_mm512_permutexvar_ps(
+        _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), (__m512)rows);
 }
 #endif
 
-/* Products of strips that lie twice each: of the first with itself, with the second, and of that
-   with itself. Columns i of the first and i + k of the second meet with the second turned by k, or
-   the first by 8 - k. */
-FD_INLINE void FD_T(add_products)(int strips, const T *twice, vec *acc)
+/* A panel's rows of one strip, `ld` apart. */
+FD_INLINE void FD_T(gather_one)(int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
+                                ptrdiff_t rows, FD_T(fd_gathered) *to)
 {
-    vec z[2], turned[2][FD_TURNS];
-    FD_UNROLL
-    for (int s = 0; s < strips; s++, twice += 2 * FD_W) {
-        z[s] = FD_T(load)(twice);
-        FD_T(halves)(twice, turned[s]);
-        turned[s][1] = FD_T(load_loose)(twice + FD_LANES);
-        turned[s][3] = FD_T(load_loose)(twice + 3 * FD_LANES);
-        /* A shuffle: loads that cross a line of the cache take two turns of their ports. */
-        turned[s][2] = (vec)_mm512_alignr_epi64((__m512i)z[s], (__m512i)z[s], 2);
-    }
-    FD_UNROLL
-    for (int s = 0; s < strips; s++)
-        FD_UNROLL
-        for (int k = 0; k < FD_TURNS; k++) {
-            vec *sum = acc + FD_SECOND * s + k;
-            *sum = FD_T(fma)(z[s], turned[s][k], *sum);
-        }
-    if (strips == 2)
-        FD_UNROLL
-        for (int k = 0; k < 8; k++) {
-            vec *sum = acc + FD_TURNS + k;
-            *sum = k < FD_TURNS ? FD_T(fma)(z[0], turned[1][k], *sum)
-                                : FD_T(fma)(z[1], turned[0][8 - k], *sum);
-        }
-}
-
-/* A panel's rows of `count` columns, `ld` apart. */
-FD_INLINE void FD_T(gather)(int strips, int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
-                            ptrdiff_t rows, FD_T(fd_gathered) *to)
-{
-    _Alignas(64) T ring[2 * FD_LAG][4 * FD_W];
-    const ptrdiff_t steps = (rows + FD_DEEP - 1) / FD_DEEP;
     FD_T(fd_gathered) all = *to; /* in registers */
-    for (ptrdiff_t i = 0; i < steps + FD_LAG; i++) {
-        if (i < steps) {
-            vec z[2];
-            FD_UNROLL
-            for (int line = 0; line < strips; line++)
-                FD_PREFETCH((const char *)from + FD_FAR + 64 * line);
-            if ((i + 1) * FD_DEEP <= rows)
-                FD_T(step)(strips, whole, count, from, ld, FD_DEEP, &all, z);
-            else
-                FD_T(step)(strips, whole, count, from, ld, 1, &all, z);
-            from += FD_DEEP * ld;
-            T *twice = ring[i % (2 * FD_LAG)];
-            FD_UNROLL
-            for (int s = 0; s < 2 * strips; s++)
-                FD_T(store)(twice + s * FD_W, z[s / 2]);
-        }
-        if (i >= FD_LAG)
-            FD_T(add_products)(strips, ring[(i - FD_LAG) % (2 * FD_LAG)], all.acc);
+    for (; rows >= FD_DEEP; rows -= FD_DEEP, from += FD_DEEP * ld) {
+        FD_PREFETCH((const char *)from + FD_FAR);
+        FD_T(add_rows)(whole, count, from, ld, FD_DEEP, &all);
     }
+    if (rows)
+        FD_T(add_rows)(whole, count, from, ld, 1, &all);
+#if FD_LANES == 2
+    FD_UNROLL
+    for (int k = 0; k < FD_TURNS; k++)
+        all.acc[k] = FD_T(pair_up)(all.acc[k]);
+    all.seen[0] = FD_T(pair_up)(all.seen[0]);
+#endif
     *to = all;
 }
+
+/* Products of two packed strips. Columns i of the first and i + k of the second meet with the
+   second turned by k, or with the first by 8 - k. */
+FD_INLINE void FD_T(add_pair)(const T *strips, vec *acc)
+{
+    const vec a = FD_T(load)(strips), b = FD_T(load)(strips + FD_W);
+    vec first[FD_TURNS], second[FD_TURNS], *both = acc + FD_TURNS;
+    FD_T(turn)(strips, first);
+    FD_T(turn)(strips + FD_W, second);
+    FD_T(add_turned)(a, first, acc);
+    FD_T(add_turned)(a, second, both);
+    FD_UNROLL
+    for (int k = FD_TURNS; k < 8; k++)
+        both[k] = FD_T(fma)(b, first[8 - k], both[k]);
+    FD_T(add_turned)(b, second, acc + FD_SECOND);
+}
+
+/* The same of two strips: a step is stored, and the one FD_LAG before is multiplied, for stores
+   and loads take a while that the ports have no use for. */
+#define FD_LAG 3
+#define FD_SLOT(step) ring[(step) % (FD_LAG + 1)]
+FD_INLINE void FD_T(gather_two)(int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
+                                ptrdiff_t rows, FD_T(fd_gathered) *to)
+{
+    _Alignas(64) T ring[FD_LAG + 1][2 * FD_W];
+    FD_T(fd_gathered) all = *to; /* in registers */
+    ptrdiff_t laid = 0, done = 0;
+    for (; rows >= FD_DEEP; rows -= FD_DEEP, from += FD_DEEP * ld) {
+        FD_PREFETCH((const char *)from + FD_FAR);
+        FD_PREFETCH((const char *)from + FD_FAR + 64);
+        FD_T(lay)(whole, count, from, ld, FD_DEEP, &all, FD_SLOT(laid++));
+        if (laid > FD_LAG)
+            FD_T(add_pair)(FD_SLOT(done++), all.acc);
+    }
+    if (rows)
+        FD_T(lay)(whole, count, from, ld, 1, &all, FD_SLOT(laid++));
+    while (done < laid)
+        FD_T(add_pair)(FD_SLOT(done++), all.acc);
+    FD_T(exchange)(all.acc);
+    FD_T(exchange)(all.acc + FD_TURNS);
+    FD_T(exchange)(all.acc + FD_SECOND);
+    *to = all;
+}
+#undef FD_SLOT
+#undef FD_LAG
 
 /* Sums of all columns less their shift. */
 FD_INLINE void FD_T(add_up)(int strips, ptrdiff_t rows, const FD_T(fd_gathered) *all, double *sums)
@@ -246,24 +314,29 @@ FD_INLINE int FD_T(square_strips)(int strips, const fd_matrix *x, ptrdiff_t firs
 {
     const T *from = (const T *)(x->data + first * x->row_step);
     ptrdiff_t ld = x->row_step / (ptrdiff_t)sizeof(T);
+    const ptrdiff_t rows = last - first, wide = 8 * strips;
     FD_T(fd_gathered) all;
     if (!FD_T(begin)(strips, shift, x->cols, &all))
         return 0;
     if (!FD_T(in_place)(x)) {
-        ld = strips * 8;
-        FD_T(fetch)(x, first, last - first, 0, x->cols, stage, ld);
+        ld = wide;
+        FD_T(fetch)(x, first, rows, 0, x->cols, stage, ld);
         from = stage;
     }
-    if (x->cols == strips * 8 && ld == strips * 8) /* constants, for the loop's sake */
-        FD_T(gather)(strips, 1, strips * 8, from, strips * 8, last - first, &all);
+    const int whole = x->cols == wide && ld == wide; /* with constants, for the loop's sake */
+    if (strips == 1 && whole)
+        FD_T(gather_one)(1, wide, from, wide, rows, &all);
+    else if (strips == 1)
+        FD_T(gather_one)(0, x->cols, from, ld, rows, &all);
+    else if (whole)
+        FD_T(gather_two)(1, wide, from, wide, rows, &all);
     else
-        FD_T(gather)(strips, 0, x->cols, from, ld, last - first, &all);
-    FD_T(add_up)(strips, last - first, &all, sums);
+        FD_T(gather_two)(0, x->cols, from, ld, rows, &all);
+    FD_T(add_up)(strips, rows, &all, sums);
     FD_T(spill)(FD_PRODUCTS(strips), all.acc, products);
     FD_UNROLL
     for (int s = 0; s < strips; s++) {
-        const vec *sum = all.acc + FD_SECOND * s;
-        vec square = (vec)_mm512_mask_blend_pd(0xf0, (__m512d)sum[0], (__m512d)sum[4]);
+        vec square = all.acc[FD_SECOND * s];
 #if FD_LANES == 2
         square = FD_T(bounded)(square, all.seen[s]);
 #endif
@@ -281,5 +354,4 @@ static int FD_T(square)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last, con
 }
 
 #undef FD_FAR
-#undef FD_LAG
 #undef FD_PRODUCTS
