@@ -191,6 +191,13 @@ def test_the_binding_limit_takes_turns(case, limit, amount, before):
     assert row["limit_seconds"] < row["work"][amount]  # measured now, not one a second
 
 
+def test_a_limit_repeats_as_often_as_ours():
+    """After a pause calls are slower at first: more of them would have a better mean."""
+    case = CASES[0]
+    work = case.work(*case.quick, case.dtype)
+    assert measure.limiter_of("read", work, measure.ONE, 7).loops == 7
+
+
 @pytest.mark.parametrize("arithmetic", ["f8", "f4"])
 def test_a_limit_multiplies_as_much_as_it_is_told(monkeypatch, arithmetic):
     done = []
