@@ -261,8 +261,8 @@ FD_INLINE void FD_T(add_pair)(const T *strips, vec *acc)
     FD_T(add_turned)(b, second, acc + FD_SECOND);
 }
 
-/* The same of two strips: a step is stored, and the one FD_LAG before is multiplied, for stores
-   and loads take a while that the ports have no use for. */
+/* The same of two strips: a step is stored, and the one FD_LAG before it, which is there by now, is
+   multiplied, so that no multiply-add waits in the queue for its factors. */
 #define FD_LAG 3
 #define FD_SLOT(step) ring[(step) % (FD_LAG + 1)]
 FD_INLINE void FD_T(gather_two)(int whole, ptrdiff_t count, const T *from, ptrdiff_t ld,
