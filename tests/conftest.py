@@ -21,7 +21,7 @@ settings.load_profile("ci")
 DTYPES = ["f8", "f4", "f2", "u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "?"]
 BLAS = ThreadpoolController().select(user_api="blas")
 LAYOUTS = ["C", "F", "strided", "reversed", "readonly", "readonly-F", "memmap", "memmap-F",
-           "swapped", "unaligned", "window"]
+           "swapped", "unaligned", "window", "paged"]
 SOLVERS = ["auto", "lapack", "svd", "full", "covariance_eigh", "lanczos", "power"]
 
 
@@ -54,6 +54,10 @@ def laid_out(X, layout, folder):
     elif layout == "window":  # rows of a wider matrix: contiguous features, long row stride
         room = np.zeros((rows, features + 5), X.dtype)
         array = room[:, 3:3 + features]
+        array[...] = X
+    elif layout == "paged":  # rows whole pages apart, which meet in the same lines of a cache
+        page = 4096 // X.itemsize
+        array = np.zeros((rows, -(-features // page) * page), X.dtype)[:, :features]
         array[...] = X
     else:
         raise ValueError(layout)

@@ -10,12 +10,18 @@
 
 enum { FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_U8 };
 
-/* Call a cache line into L2 before its turn. */
+/* Call a cache line before its turn: into L2, or into L1 too. */
 #ifdef __GNUC__
 #define FD_PREFETCH(address) __builtin_prefetch((address), 0, 2)
+#define FD_PREFETCH_NEAR(address) __builtin_prefetch((address), 0, 3)
 #else
 #define FD_PREFETCH(address) ((void)0)
+#define FD_PREFETCH_NEAR(address) ((void)0)
 #endif
+
+/* Whether what comes is called into L1 while panels are multiplied, since this processor drops
+   most calls into L2 only: AMD's Zen 4 does. Set by fd_tiles. */
+extern int fd_drops_far_calls;
 
 /* Vectors of a strip in one panel: with 192 four strips fill the 48 KB of L1. */
 #define FD_PANEL 192

@@ -13,6 +13,8 @@
 #define FD_CHAINS 2
 #include "tile_impl.h"
 
+int fd_drops_far_calls;
+
 /* Tables this machine can run, worst first; returns how many. */
 int fd_tiles(const fd_tile *found[3])
 {
@@ -20,6 +22,7 @@ int fd_tiles(const fd_tile *found[3])
     found[count++] = &fd_tile_base;
 #ifdef FASTDR_X86
     __builtin_cpu_init();
+    fd_drops_far_calls = __builtin_cpu_is("amd");
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (avx2)
         found[count++] = &fd_tile_avx2;

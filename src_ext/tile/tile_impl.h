@@ -21,7 +21,6 @@
 #define FD_ALONE static __attribute__((noinline))
 #define FD_UNROLL _Pragma("GCC unroll 16")
 #define FD_LOOSE __attribute__((aligned(1), may_alias))
-#define FD_PREFETCH_NEAR(address) __builtin_prefetch((address), 0, 3) /* into L1 */
 #define FD_PREFETCH_WRITE(address) __builtin_prefetch((address), 1, 3)
 #define FD_OPAQUE(pointer) __asm__("" : "+r"(pointer)) /* stays in a register of its own */
 #else
@@ -29,7 +28,6 @@
 #define FD_ALONE static
 #define FD_UNROLL
 #define FD_LOOSE
-#define FD_PREFETCH_NEAR(address) ((void)0)
 #define FD_PREFETCH_WRITE(address) ((void)0)
 #define FD_OPAQUE(pointer) ((void)0)
 #endif
@@ -79,11 +77,19 @@
 #define FD_EMBEDDED 0
 #endif
 
-/* Memory to come, called into L2 a little at a time while the multipliers work. */
+/* Memory to come, called a little at a time while the multipliers work. */
 typedef struct {
     const char *next;
     ptrdiff_t pace; /* in 1/256 bytes for a vector of a step */
 } fd_ahead;
+
+FD_INLINE void fd_call_line(const char *at)
+{
+    if (fd_drops_far_calls)
+        FD_PREFETCH_NEAR(at);
+    else
+        FD_PREFETCH(at);
+}
 
 /* Spread `bytes` from `next` on over `work` vectors. */
 FD_INLINE fd_ahead fd_spread(const char *next, ptrdiff_t bytes, ptrdiff_t work)
@@ -98,7 +104,7 @@ FD_INLINE void fd_call(const fd_ahead *ahead, ptrdiff_t from, ptrdiff_t work)
 {
     const char *at = ahead->next + (from * ahead->pace >> 8);
     for (const char *end = at + (work * ahead->pace >> 8); at < end; at += 64)
-        FD_PREFETCH(at);
+        fd_call_line(at);
 }
 
 FD_INLINE void fd_advance(fd_ahead *ahead, ptrdiff_t work)

@@ -12,7 +12,8 @@ static void FD_T(pack)(const fd_matrix *x, ptrdiff_t first, ptrdiff_t last,
 {
     const ptrdiff_t cols = x->cols, padded = FD_UP(cols, FD_W);
     T *packed = packed_, *high = packed + padded / FD_C * FD_STEP, *low = high + padded;
-    const int in_place = FD_T(in_place)(x);
+    /* Rows whole pages apart fall upon the same few lines of L1: they are gathered first. */
+    const int in_place = FD_T(in_place)(x) && x->row_step % 4096;
     int plain = !affine->row_shift && !affine->row_factor;
     /* Read along the storage: all columns of FD_BLOCK rows, or all rows of FD_STAGE columns. */
     const int by_rows = llabs((long long)x->col_step) <= llabs((long long)x->row_step);

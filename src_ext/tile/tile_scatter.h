@@ -106,7 +106,7 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
         }
         fd_call(ahead + 1, k * strips, FD_CALLED * strips);
         for (; k < stop; k += FD_UNROLLED) {
-            FD_PREFETCH(coming);
+            fd_call_line(coming);
             coming += apace;
             FD_UNROLL
             for (int u = 0; u < FD_UNROLLED; u++)

@@ -5,17 +5,26 @@
    instead of eight, of sixteen 18 instead of 32, for two strips meet by the turns that each needs.
    That takes shuffles of whole vectors and eight columns in a strip: AVX-512. */
 
-/* Columns i + 1, i + 2 and i + 3, around the end, in place of column i; but [0] and [4] have the
-   first and the last four columns twice, which loads can do: ports that multiply also shuffle.
-   Together they meet as the strip and the one turned by four would: see `exchange`. */
-FD_INLINE void FD_T(turn)(const T *strip, vec turned[FD_TURNS])
+/* Columns i + k, around the end, in place of column i of strip z; but 0 and 4 have its first and
+   its last four columns twice, which loads can do: ports that multiply also shuffle. Together they
+   meet as the strip and the one turned by four would: see `exchange`. `two` is z turned by two. */
+FD_INLINE vec FD_T(turn)(const T *strip, vec z, vec two, int k)
 {
-    const __m512i z = (__m512i)FD_T(load)(strip);
-    turned[0] = (vec)_mm512_broadcast_f64x4(_mm256_loadu_pd((const double *)strip));
-    turned[1] = (vec)_mm512_alignr_epi64(z, z, 1);
-    turned[2] = (vec)_mm512_alignr_epi64(z, z, 2);
-    turned[3] = (vec)_mm512_alignr_epi64(z, z, 3);
-    turned[4] = (vec)_mm512_broadcast_f64x4(_mm256_loadu_pd((const double *)(strip + FD_W / 2)));
+    switch (k) {
+    case 1: /* within lanes, which is faster where it is not the same */
+        return (vec)_mm512_shuffle_pd((__m512d)z, (__m512d)two, 0x55);
+    case 2:
+        return two;
+    case 3:
+        return (vec)_mm512_alignr_epi64((__m512i)z, (__m512i)z, 3);
+    default:
+        return (vec)_mm512_broadcast_f64x4(_mm256_loadu_pd((const double *)(strip + k * FD_LANES)));
+    }
+}
+
+FD_INLINE vec FD_T(by_two)(vec z)
+{
+    return (vec)_mm512_alignr_epi64((__m512i)z, (__m512i)z, 2);
 }
 
 FD_INLINE void FD_T(add_turned)(vec z, const vec turned[FD_TURNS], vec acc[FD_TURNS])
@@ -27,9 +36,10 @@ FD_INLINE void FD_T(add_turned)(vec z, const vec turned[FD_TURNS], vec acc[FD_TU
 
 FD_INLINE void FD_T(add_strip)(const T *strip, vec acc[FD_TURNS])
 {
-    vec turned[FD_TURNS];
-    FD_T(turn)(strip, turned);
-    FD_T(add_turned)(FD_T(load)(strip), turned, acc);
+    const vec z = FD_T(load)(strip), two = FD_T(by_two)(z);
+    FD_UNROLL
+    for (int k = 0; k < FD_TURNS; k++)
+        acc[k] = FD_T(fma)(z, FD_T(turn)(strip, z, two, k), acc[k]);
 }
 
 /* Products with the halves that `turn` has twice, where those with turns by 0 and 4 belong. */
@@ -189,10 +199,10 @@ FD_INLINE void FD_T(add_rows)(int whole, ptrdiff_t count, const T *from, ptrdiff
         FD_T(sum_up)(all->sum + 1, next);
     }
     const vec z = FD_T(sub)((vec)both, all->shift[0]);
-    const __m512i none = (__m512i)z, four = _mm512_shuffle_i32x4(none, none, 0xb1);
-    const vec turned[FD_TURNS] = {z, (vec)_mm512_alignr_epi8(four, none, 4),
-                                  (vec)_mm512_alignr_epi8(four, none, 8),
-                                  (vec)_mm512_alignr_epi8(four, none, 12), (vec)four};
+    const __m512 none = (__m512)z, four = _mm512_shuffle_f32x4(none, none, 0xb1);
+    const __m512 two = _mm512_shuffle_ps(none, four, 0x4e);
+    const vec turned[FD_TURNS] = {z, (vec)_mm512_shuffle_ps(none, two, 0x99), (vec)two,
+                                  (vec)_mm512_shuffle_ps(two, four, 0x99), (vec)four};
     FD_T(add_turned)(z, turned, all->acc);
     all->seen[0] = FD_T(either)(all->seen[0], z);
 }
@@ -246,19 +256,26 @@ FD_INLINE void FD_T(gather_one)(int whole, ptrdiff_t count, const T *from, ptrdi
 }
 
 /* Products of two packed strips. Columns i of the first and i + k of the second meet with the
-   second turned by k, or with the first by 8 - k. */
+   second turned by k, or with the first by 8 - k. A turn is used up before the next one is made:
+   18 sums leave few registers. */
 FD_INLINE void FD_T(add_pair)(const T *strips, vec *acc)
 {
-    const vec a = FD_T(load)(strips), b = FD_T(load)(strips + FD_W);
-    vec first[FD_TURNS], second[FD_TURNS], *both = acc + FD_TURNS;
-    FD_T(turn)(strips, first);
-    FD_T(turn)(strips + FD_W, second);
-    FD_T(add_turned)(a, first, acc);
-    FD_T(add_turned)(a, second, both);
+    const vec a = FD_T(load)(strips), a_two = FD_T(by_two)(a);
+    const vec b = FD_T(load)(strips + FD_W), b_two = FD_T(by_two)(b);
+    vec *both = acc + FD_TURNS, *second = acc + FD_SECOND;
     FD_UNROLL
-    for (int k = FD_TURNS; k < 8; k++)
-        both[k] = FD_T(fma)(b, first[8 - k], both[k]);
-    FD_T(add_turned)(b, second, acc + FD_SECOND);
+    for (int k = 0; k < FD_TURNS; k++) {
+        const vec turned = FD_T(turn)(strips, a, a_two, k);
+        acc[k] = FD_T(fma)(a, turned, acc[k]);
+        if (k % 4)
+            both[8 - k] = FD_T(fma)(b, turned, both[8 - k]);
+    }
+    FD_UNROLL
+    for (int k = 0; k < FD_TURNS; k++) {
+        const vec turned = FD_T(turn)(strips + FD_W, b, b_two, k);
+        both[k] = FD_T(fma)(a, turned, both[k]);
+        second[k] = FD_T(fma)(b, turned, second[k]);
+    }
 }
 
 /* The same of two strips: a step is stored, and the one FD_LAG before it, which is there by now, is
