@@ -10,9 +10,12 @@ from fastdr.validation import FloatArray
 def available_isas() -> list[str]: ...
 def isa() -> str: ...
 
+EXPANDED: int
 GROUPS: int
 LARGE_PAGE: int
+LEAST_PANEL: int
 PANEL: int
+SHARED_FEATURES: int
 
 @final
 class Matrix:

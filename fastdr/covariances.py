@@ -64,7 +64,7 @@ def covariance(X: Any, *, sample_weight: ArrayLike | None = None, mean: ArrayLik
     One pass, O(n d²); extra memory of a few blocks of rows. Error relative to √(C_ii C_jj):
     a small multiple of rounding for float64; for more than 4096 float32 rows about 1e-8, a few 1e-6
     where the same numbers occur again and again; 6e-8 more in a float32 result. However it rounds,
-    at most (288 + n/192) 1.1e-16, of float32 rows 1.3e-5 more (Higham, Accuracy and Stability of
+    at most (288 + n/168) 1.1e-16, of float32 rows 1.3e-5 more (Higham, Accuracy and Stability of
     Numerical Algorithms, 2002, section 3.5); ``X.astype(float)`` has the former. Beside it stands
     what rounding of the sum of weights is of that sum less `ddof`. What float64 does not hold is
     infinite.

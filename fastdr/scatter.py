@@ -15,9 +15,12 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fastdr._dense import (
+    EXPANDED,
     GROUPS,
     LARGE_PAGE,
+    LEAST_PANEL,
     PANEL,
+    SHARED_FEATURES,
     Expansion,
     Scatter,
     ScatterGroups,
@@ -35,14 +38,13 @@ from fastdr.validation import AnyArray, FloatArray
 EPS, EPS_SINGLE = (float(np.finfo(kind).eps) for kind in (np.float64, np.float32))
 _Real = TypeVar("_Real", np.float64, np.float32)
 
-SHARED_FEATURES = 512
 _GROUP_WORK = 1 << 24
 _ROOM = 20  # groups may take this part of the memory of the rows
 SAMPLE, PARTS = 32, 4096  # weighted rows about whose mean sums are gathered, of as many parts
 HEAVIEST = 1e304  # weight of a part, so that those of all have a sum
 RUN = 2048  # products that BLAS may sum one by one
 SINGLE_RTOL = 1e-5  # wanted relative accuracy of a variance of float32 data
-_KEPT_STRIPS, _PASSING_STRIPS = 16, 48  # 128 by 384 columns of AVX-512
+_KEPT_STRIPS, _PASSING_STRIPS = 16, 96  # of a part at most: 128 by 768 columns of AVX-512
 _RUN = 1 << 37  # multiplications between two looks for Ctrl-C
 
 
@@ -59,12 +61,12 @@ def single_error(summed: int) -> float:
 def sum_error(terms: int, *, single: bool = False) -> float:
     """Bound on the norm of the rounding in a scatter of so many terms, relative to its trace.
 
-    An entry is summed by up to PANEL multiply-adds, in float32 if `single`, and its panels in
-    float64, of factors that were rounded themselves. However that rounds, entry (i, j) is off by
+    An entry is summed by up to PANEL multiply-adds, in float32 if `single`, and what they come to
+    in float64, of factors that were rounded themselves. However that rounds, entry (i, j) is off by
     at most m u sqrt(S_ii S_jj), m the roundings one after the other (Higham 2002, section 3.5),
     and such errors have at most m u times the trace for a norm.
     """
-    panels = terms / PANEL
+    panels = terms / LEAST_PANEL
     return (chain_error(min(terms, PANEL), EPS_SINGLE if single else EPS)
             + chain_error(min(panels, GROUPS) + panels))
 
@@ -246,9 +248,10 @@ class ScatterSum:
         self._shared = None
         size, first = self.features, 0
         while first < size:
-            last = self._total.movable(first, itemsize) if size - first > PANEL else size
+            few = size - first <= PANEL  # one thread moves them in order
+            last = size if few else self._total.movable(first, itemsize)
             together(Expansion(self._total, first, last, divisor=divisor),
-                     -(-(last - first) // PANEL))
+                     1 if few else -(-(last - first) // EXPANDED))
             first = last
         together(Expansion(self._total, 0, size, mirrored=True, divisor=divisor),
                  -(-size // PANEL))
@@ -277,7 +280,9 @@ def _parts(strips: int) -> NDArray[np.intp]:
     """Cut the triangle into parts of nearly equal work: row strips [j0, j1), column [i0, i1).
 
     Parts of the same columns follow one another, so that their panels stay in a thread's cache.
+    Sums depend on them in their last bits, so they depend on the number of strips alone.
     """
-    return np.array([(j, min(j + _KEPT_STRIPS, strips), i, min(i + _PASSING_STRIPS, strips))
-                     for i in range(0, strips, _PASSING_STRIPS)
-                     for j in range(0, min(i + _PASSING_STRIPS, strips), _KEPT_STRIPS)], np.intp)
+    passing = _PASSING_STRIPS if strips > 2 * _PASSING_STRIPS else _PASSING_STRIPS // 2
+    return np.array([(j, min(j + _KEPT_STRIPS, strips), i, min(i + passing, strips))
+                     for i in range(0, strips, passing)
+                     for j in range(0, min(i + passing, strips), _KEPT_STRIPS)], np.intp)

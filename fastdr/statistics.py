@@ -168,11 +168,11 @@ class Moments(Weighted):
         Reads `X` once, O(n d²), without a copy. The rows are summed about a point near the first
         ones and about each panel's own mean where that is far away, so an offset of the data
         costs no digits (Chan, Golub & LeVeque 1983). float32 and float16 data are multiplied in
-        float32 within 384 rows and added in float64: relative to the trace about 1e-8, at most
-        1.3e-5, and a few 1e-6 where the same numbers occur again and again. With
-        ``precision="double"`` they are multiplied in float64; 8-bit integers are summed exactly.
-        Rows of weight 0 are absent. The sums serve weights that are frequencies and such that are
-        reliabilities: only the `divisor` of a covariance differs.
+        float32 within 384 rows, of more than 512 columns 672, and added in float64: relative to
+        the trace about 1e-8, at most 1.3e-5, and a few 1e-6 where the same numbers occur again and
+        again. With ``precision="double"`` they are multiplied in float64; 8-bit integers are summed
+        exactly. Rows of weight 0 are absent. The sums serve weights that are frequencies and such
+        that are reliabilities: only the `divisor` of a covariance differs.
 
         Raises
         ------

@@ -19,7 +19,8 @@ from fastdr._threads cimport Work
 
 cdef extern from "tile.h" nogil:
     int FD_F8, FD_F4, FD_F2, FD_I1, FD_U1, FD_I2, FD_U2, FD_I4, FD_U4, FD_I8, FD_U8
-    Py_ssize_t FD_PANEL
+    Py_ssize_t FD_PANEL, FD_WIDE_PANEL, FD_WIDE_COLS
+    enum: FD_TOGETHER
     enum: FD_TURNED
     enum: FD_TURNED_FEW
 
@@ -35,8 +36,12 @@ cdef extern from "tile.h" nogil:
 
     ptrdiff_t fd_triangle_offset(ptrdiff_t strip, ptrdiff_t strips, ptrdiff_t width)
 
+    ctypedef struct fd_panels:
+        const void *packed
+        ptrdiff_t rows, each, apart
+
     ctypedef struct fd_kernels:
-        ptrdiff_t width, gram_width, panel_rows
+        ptrdiff_t width, gram_width, panel_rows, wide_rows
         ptrdiff_t panel_bytes(ptrdiff_t) noexcept nogil
         void pack(const fd_matrix *, ptrdiff_t, ptrdiff_t, const fd_affine *, void *, double *,
                   double *) noexcept nogil
@@ -45,8 +50,8 @@ cdef extern from "tile.h" nogil:
         int (*square)(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, void *, double *,
                       double *, double *) noexcept nogil
         void unfold(const double *, ptrdiff_t, double *) noexcept nogil
-        void multiply(const void *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
-                      ptrdiff_t, double *, const char *, ptrdiff_t) noexcept nogil
+        void multiply(const fd_panels *, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t, ptrdiff_t,
+                      double *, const char *, ptrdiff_t) noexcept nogil
         int rows_product(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
                          ptrdiff_t, const double *, void *, void *) noexcept nogil
         void row_errors(const fd_matrix *, ptrdiff_t, ptrdiff_t, const double *, const void *,
@@ -87,14 +92,18 @@ cdef extern from "scratch.h" nogil:
     void fd_return_block(void *, size_t)
 
 cdef enum:
-    STEP_PANELS = 2  # more keep a part of the triangle no nearer, by measurement
+    STEP_PANELS = FD_TOGETHER
     MOST_GROUPS = 16
     APART = 1 << 16
     NARROWED = 256  # elements that are made float32 at a time
+    EXPANDED_ROWS = 16  # rows of a triangle that a thread takes
 
 GROUPS = MOST_GROUPS
 LARGE_PAGE = FD_PAGE  # bytes
 PANEL = 2 * FD_PANEL  # rows of whole panels in any arithmetic
+LEAST_PANEL = FD_WIDE_PANEL  # rows that are summed before they join a total
+SHARED_FEATURES = FD_WIDE_COLS
+EXPANDED = EXPANDED_ROWS
 
 
 cdef const fd_tile *tiles[3]
@@ -378,6 +387,7 @@ cdef class Scatter:
                          const double *weight, const double *root, void *memory) noexcept nogil:
         """Do the work of `add_rows` in `panel_bytes` of memory."""
         cdef Panel panel = self.place_panel(memory)
+        cdef fd_panels panels = fd_panels(NULL, 0, self.kernel.panel_rows, 0)
         cdef Py_ssize_t start = first, stop
         cdef bint finite = True
         cdef bint few = (self.kernel.square != NULL and self.features <= 2 * self.kernel.width
@@ -387,8 +397,9 @@ cdef class Scatter:
             if not few or not self.add_square(x, start, stop, &panel, &finite):
                 finite &= self.pack_panel(x, start, stop, weight, root, &panel)
                 self.settle(&panel)
-                self.kernel.multiply(panel.packed, panel.rows, self.features, 0, self.strips, 0,
-                                     self.strips, self.triangle, x.data + stop * x.row_step,
+                panels.packed, panels.rows = panel.packed, panel.rows
+                self.kernel.multiply(&panels, self.features, 0, self.strips, 0, self.strips,
+                                     self.triangle, x.data + stop * x.row_step,
                                      min(self.kernel.panel_rows, last - stop) * row_bytes(x))
             start = stop
         return finite
@@ -544,7 +555,7 @@ cdef class Expansion(Chunks):
                  double divisor=0):
         self.scatter, self.mirrored, self.divisor = scatter, mirrored, divisor
         scatter.unfold()
-        self.divide(first, last, FD_PANEL)
+        self.divide(first, last, EXPANDED_ROWS)
 
     cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
         cdef double *whole = &self.scatter.storage[0]
@@ -624,7 +635,7 @@ cdef class SharedScatter(Work):
     """
 
     cdef Scatter total
-    cdef Py_ssize_t each, steps
+    cdef Py_ssize_t each, steps, apart
     cdef const Py_ssize_t[:, ::1] parts
     cdef Memory memory, counts
     cdef Panel[3 * STEP_PANELS] panels
@@ -638,13 +649,13 @@ cdef class SharedScatter(Work):
     cdef int64_t *done
 
     def __init__(self, Scatter total, const Py_ssize_t[:, ::1] parts):
-        cdef Py_ssize_t i, size
+        cdef Py_ssize_t i
         self.total, self.parts = total, parts
         self.each = STEP_PANELS + 1 + parts.shape[0]
-        size = apart(total.panel_bytes())
-        self.memory = Memory(3 * STEP_PANELS * size)
+        self.apart = apart(total.panel_bytes())
+        self.memory = Memory(3 * STEP_PANELS * self.apart)
         for i in range(3 * STEP_PANELS):
-            self.panels[i] = total.place_panel(<char *>self.memory.data + i * size)
+            self.panels[i] = total.place_panel(<char *>self.memory.data + i * self.apart)
 
     def begin(self, Matrix rows, Py_ssize_t first, Py_ssize_t last, const double[::1] weight=None,
               const double[::1] root=None):
@@ -685,7 +696,7 @@ cdef class SharedScatter(Work):
     cdef Py_ssize_t row(self, Py_ssize_t step, Py_ssize_t panel) noexcept nogil:
         """First row of a panel, or the end."""
         return min(self.first + (step * STEP_PANELS + panel)
-                   * self.total.kernel.panel_rows, self.last)
+                   * self.total.kernel.wide_rows, self.last)
 
     cdef Panel *panel(self, Py_ssize_t step, Py_ssize_t index) noexcept nogil:
         return &self.panels[step % 3 * STEP_PANELS + index]
@@ -706,21 +717,17 @@ cdef class SharedScatter(Work):
 
     cdef void multiply(self, Py_ssize_t step, Py_ssize_t part) noexcept nogil:
         """Add to one part; meanwhile call its share of the rows that are packed next."""
-        cdef Py_ssize_t index, shares = self.parts.shape[0] * STEP_PANELS, share
-        cdef Py_ssize_t start = self.row(step + 2, 0)
+        cdef Py_ssize_t start = self.row(step + 2, 0), shares = self.parts.shape[0]
         cdef const fd_matrix *x = &self.rows.x
-        cdef const char *next = x.data + start * x.row_step
         cdef Py_ssize_t calls = (self.row(step + 3, 0) - start) * row_bytes(x)
-        for index in range(STEP_PANELS):
-            if not self.panel(step, index).rows:
-                continue
-            share = part * STEP_PANELS + index
-            self.total.kernel.multiply(
-                self.panel(step, index).packed, self.panel(step, index).rows,
-                self.total.features, self.parts[part, 0], self.parts[part, 1],
-                self.parts[part, 2], self.parts[part, 3], self.total.triangle,
-                next + calls * share // shares,
-                calls * (share + 1) // shares - calls * share // shares)
+        cdef Py_ssize_t share = calls * part // shares
+        cdef fd_panels panels = fd_panels(
+            self.panel(step, 0).packed, self.row(step + 1, 0) - self.row(step, 0),
+            self.total.kernel.wide_rows, self.apart)
+        self.total.kernel.multiply(
+            &panels, self.total.features, self.parts[part, 0], self.parts[part, 1],
+            self.parts[part, 2], self.parts[part, 3], self.total.triangle,
+            x.data + start * x.row_step + share, calls * (part + 1) // shares - share)
 
 
 cdef Py_ssize_t packed_size(Py_ssize_t features, Py_ssize_t width) noexcept:
@@ -790,7 +797,7 @@ def add_column_sums(Matrix rows, Py_ssize_t first, Py_ssize_t last, const double
 
 def step_rows(Py_ssize_t itemsize):
     """Rows of a step of SharedScatter."""
-    return STEP_PANELS * kernels(itemsize).panel_rows
+    return STEP_PANELS * kernels(itemsize).wide_rows
 
 
 def strip_width(Py_ssize_t itemsize):

@@ -75,7 +75,8 @@ static void scatter(const fd_tile *tile, const fd_kernels *kernel, const fd_matr
         sums[j] /= (double)n;
     }
     kernel->recentre(packed, n, d, sums, NULL);
-    kernel->multiply(packed, n, d, 0, strips, 0, strips, triangle, NULL, 0);
+    fd_panels panels = {packed, n, kernel->panel_rows, 0};
+    kernel->multiply(&panels, d, 0, strips, 0, strips, triangle, NULL, 0);
     tile->add_rank_one(triangle, d, width, v, 2.5);
     for (ptrdiff_t i = 0; i < d; i++)
         for (ptrdiff_t j = i; j < d; j++) {
@@ -90,6 +91,49 @@ static void scatter(const fd_tile *tile, const fd_kernels *kernel, const fd_matr
                    wanted, 4 * n + 8);
         }
     free(shift), free(sums), free(squares), free(triangle), free(v), free(packed);
+}
+
+/* Many columns, of which panels are multiplied together and the triangle part by part. */
+static void wide(const fd_tile *tile, const fd_kernels *kernel, ptrdiff_t n, ptrdiff_t d, int dtype)
+{
+    const ptrdiff_t size = dtype == FD_F8 ? 8 : dtype == FD_F4 ? 4 : 1, width = kernel->width;
+    const ptrdiff_t strips = (d + width - 1) / width, padded = strips * width;
+    const ptrdiff_t each = kernel->wide_rows, apart = (kernel->panel_bytes(d) + 63) / 64 * 64;
+    double *shift = room(d * 8), *sums = room(padded * 8), *squares = room(padded * 8);
+    double *triangle = room(fd_triangle_offset(strips, strips, width) * 8);
+    char *packed = room(FD_TOGETHER * apart), *data = room(n * d * size);
+    for (ptrdiff_t i = 0; i < n * d; i++)
+        if (dtype == FD_U1)
+            data[i] = (char)(uint8_t)(127.5 + 127.5 * draw());
+        else
+            put(data, i, dtype == FD_F4, draw());
+    fd_matrix x = {data, n, d, d * size, size, dtype};
+    fd_affine affine = {shift, NULL, NULL};
+    for (ptrdiff_t p = 0; p * each < n; p++)
+        kernel->pack(&x, p * each, (p + 1) * each < n ? (p + 1) * each : n, &affine,
+                     packed + p * apart, sums, squares);
+    fd_panels panels = {packed, n, each, apart};
+    for (ptrdiff_t j = 0; j < strips; j += 16)
+        for (ptrdiff_t i = j / 48 * 48; i < strips; i += 48)
+            kernel->multiply(&panels, d, j, j + 16 < strips ? j + 16 : strips, i,
+                             i + 48 < strips ? i + 48 : strips, triangle, data, n * d * size);
+    for (ptrdiff_t i = 0; i < d; i += 3)
+        for (ptrdiff_t j = i; j < d; j += i % 5 + 1) {
+            const ptrdiff_t s = i / width, ld = (strips - s) * width;
+            long double wanted = 0;
+            for (ptrdiff_t row = 0; row < n; row++) {
+                const ptrdiff_t at = row * d;
+                wanted += dtype == FD_U1
+                    ? (long double)((uint8_t)data[at + i] * (uint8_t)data[at + j])
+                    : (long double)get(data, at + i, dtype == FD_F4) *
+                          get(data, at + j, dtype == FD_F4);
+            }
+            expect(tile->name, "scatter of many columns", dtype == FD_F4,
+                   triangle[fd_triangle_offset(s, strips, width) + (i - s * width) * ld + j -
+                            s * width],
+                   wanted, dtype == FD_U1 ? 0 : n);
+        }
+    free(shift), free(sums), free(squares), free(triangle), free(packed), free(data);
 }
 
 /* Few columns, multiplied as they are read: by rows in place, and through the stage. */
@@ -159,7 +203,8 @@ static void bytes(const fd_tile *tile, ptrdiff_t n, ptrdiff_t d)
     fd_matrix x = {(const char *)data, n, d, d, 1, FD_U1};
     fd_affine affine = {shift, NULL, NULL};
     kernel->pack(&x, 0, n, &affine, packed, sums, squares);
-    kernel->multiply(packed, n, d, 0, strips, 0, strips, triangle, NULL, 0);
+    fd_panels panels = {packed, n, kernel->panel_rows, 0};
+    kernel->multiply(&panels, d, 0, strips, 0, strips, triangle, NULL, 0);
     for (ptrdiff_t i = 0; i < d; i++)
         for (ptrdiff_t j = i; j < d; j++) {
             const ptrdiff_t s = i / width, ld = (strips - s) * width;
@@ -280,6 +325,17 @@ int main(void)
                         bytes(tiles[which], n, d);
                     free(data);
                 }
+    for (int which = 0; which < count; which++)
+        for (int whole = 0; whole < 2; whole++) {
+            const fd_tile *tile = tiles[which];
+            const fd_kernels *kernels[] = {&tile->f8, &tile->f4, &tile->i2};
+            static const int dtypes[] = {FD_F8, FD_F4, FD_U1};
+            for (int k = 0; k < 3; k++) {
+                const ptrdiff_t each = kernels[k]->wide_rows;
+                wide(tile, kernels[k], whole ? 2 * each : each + 37, 517 + 13 * k, dtypes[k]);
+                wide(tile, kernels[k], 29, FD_WIDE_COLS + 1, dtypes[k]);
+            }
+        }
     for (int which = 0; which < count; which++)
         printf("%s ", tiles[which]->name);
     printf("tiles: %d checks, %d failures\n", checks, failures);

@@ -26,6 +26,13 @@ extern int fd_drops_far_calls;
 /* Vectors of a strip in one panel: with 192 four strips fill the 48 KB of L1. */
 #define FD_PANEL 192
 
+/* The same of many columns, whose next strip and sums want room there too. */
+#define FD_WIDE_PANEL 168
+#define FD_WIDE_COLS 512 /* whose triangle is all that L2 holds */
+
+/* Panels that are multiplied together at most. */
+#define FD_TOGETHER 2
+
 /* Products of up to eight columns, and of up to sixteen, with each other: those of eight have each
    pair once or, four apart, twice. */
 #define FD_TURNED_FEW 40
@@ -52,9 +59,16 @@ static inline ptrdiff_t fd_triangle_offset(ptrdiff_t strip, ptrdiff_t strips, pt
     return width * width * (strip * strips - strip * (strip - 1) / 2);
 }
 
+/* Packed panels that lie `apart` bytes from one another, of `each` rows but for the last. */
+typedef struct {
+    const void *packed;
+    ptrdiff_t rows, each, apart;
+} fd_panels;
+
 typedef struct {
     ptrdiff_t width;      /* columns of a strip */
     ptrdiff_t panel_rows; /* rows of a panel at most: even */
+    ptrdiff_t wide_rows;  /* the same of more than FD_WIDE_COLS columns */
     ptrdiff_t gram_width; /* columns of V in one strip of gram_apply: 64 bytes */
 
     /* Bytes of scratch for a packed panel of so many columns. */
@@ -82,10 +96,11 @@ typedef struct {
                   void *stage, double *sums, double *squares, double products[FD_TURNED]);
     void (*unfold)(const double products[FD_TURNED], ptrdiff_t cols, double *triangle);
 
-    /* Add Z'Z of packed rows to a triangle: row strips [j0, j1), column strips [i0, i1). */
-    void (*multiply)(const void *packed, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,
-                     ptrdiff_t j1, ptrdiff_t i0, ptrdiff_t i1, double *triangle,
-                     const char *next, ptrdiff_t next_bytes);
+    /* Add Z'Z of packed rows to a triangle: row strips [j0, j1), column strips [i0, i1). Sums of
+       at most FD_TOGETHER panels are added in the working type before. */
+    void (*multiply)(const fd_panels *panels, ptrdiff_t cols, ptrdiff_t j0, ptrdiff_t j1,
+                     ptrdiff_t i0, ptrdiff_t i1, double *triangle, const char *next,
+                     ptrdiff_t next_bytes);
 
     /* out[i] = (x[i] - shift) B + offset for rows [first, last), B (x.cols, q) row-major;
        returns 0 if every result is finite. work: rows_work(x.cols, q) bytes. */

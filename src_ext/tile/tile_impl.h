@@ -321,8 +321,8 @@ static double read_words(const uint64_t *words, ptrdiff_t count)
 
 #define FD_KERNELS(t, size)                                                                       \
     {.width = FD_BYTES / 8, .gram_width = 64 / (size), .panel_rows = FD_PANEL * 8 / (size),       \
-     .panel_bytes = panel_bytes_##t, .pack = pack_##t, .recentre = recentre_##t,                  \
-     FD_SQUARE(t),                                                                                \
+     .wide_rows = FD_WIDE_PANEL * 8 / (size), .panel_bytes = panel_bytes_##t,                     \
+     .pack = pack_##t, .recentre = recentre_##t, FD_SQUARE(t),                                    \
      .multiply = multiply_##t, .rows_product = rows_product_##t, .row_errors = row_errors_##t,    \
      .rows_work = rows_work_##t, .errors_work = errors_work_##t,                                  \
      .gram_stack = gram_stack_##t, .gram_apply = gram_apply_##t, .gram_work = gram_work_##t,      \
@@ -337,8 +337,8 @@ const fd_tile FD_JOIN(fd_tile, FD_ISA) = {
     .name = FD_STRING(FD_ISA),
     .f8 = FD_KERNELS(f8, 8),
     .f4 = FD_KERNELS(f4, 4),
-    .i2 = {.width = FD_BYTES / 4, .panel_rows = 2 * FD_PANEL, .panel_bytes = panel_bytes_i2,
-           .pack = pack_i2, .multiply = multiply_i2},
+    .i2 = {.width = FD_BYTES / 4, .panel_rows = 2 * FD_PANEL, .wide_rows = 2 * FD_WIDE_PANEL,
+           .panel_bytes = panel_bytes_i2, .pack = pack_i2, .multiply = multiply_i2},
     .column_sums = column_sums_f8,
     .add_rank_one = add_rank_one,
     .read_words = read_words,

@@ -48,6 +48,25 @@ FD_INLINE void FD_T(add_tile)(const int strips, vec acc[FD_ROWS][FD_STRIPS], dou
         }
 }
 
+/* acc[r][s] += from[r strips + s], and the other way. */
+FD_INLINE void FD_T(add_vectors)(const int strips, vec acc[FD_ROWS][FD_STRIPS], const vec *from)
+{
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++)
+        FD_UNROLL
+        for (int s = 0; s < strips; s++)
+            acc[r][s] = FD_T(add)(acc[r][s], from[r * strips + s]);
+}
+
+FD_INLINE void FD_T(put_vectors)(const int strips, vec acc[FD_ROWS][FD_STRIPS], vec *to)
+{
+    FD_UNROLL
+    for (int r = 0; r < FD_ROWS; r++)
+        FD_UNROLL
+        for (int s = 0; s < strips; s++)
+            to[r * strips + s] = acc[r][s];
+}
+
 /* Column r of the broadcast side, for FD_DEEP rows of the panel. */
 FD_INLINE vec FD_T(column)(const T *b, int r)
 {
@@ -80,10 +99,17 @@ FD_INLINE void FD_T(tile_row)(const int strips, const T *restrict a, const T *re
         FD_HOLD(left[s]);
 }
 
-/* acc[r][s] = Σ_k b[k][r] a[s][k]: `strips` strips from `a`, FD_ROWS columns from `b`. */
-FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restrict b,
-                          ptrdiff_t rows, double *to, ptrdiff_t ld, const fd_ahead ahead[2])
+/* Steps that the broadcast strip is called before, where more than it is waited for. */
+#define FD_SOON 16
+
+/* acc[r][s] = Σ_k b[k][r] a[s][k]: `strips` strips from `a`, FD_ROWS columns from `b`; `far` where
+   the triangle lies beyond L2. `before` is added and the sum put into `after`, and not yet into the
+   triangle, where they are given. */
+FD_INLINE void FD_T(tile)(const int strips, const int far, const T *restrict a,
+                          const T *restrict b, ptrdiff_t rows, double *to, ptrdiff_t ld,
+                          const fd_ahead ahead[2], const vec *before, vec *after)
 {
+    const int apiece = far ? 2 : 1; /* rows of the triangle that are called together */
     vec acc[FD_ROWS][FD_STRIPS];
     FD_UNROLL
     for (int r = 0; r < FD_ROWS; r++) {
@@ -98,24 +124,32 @@ FD_INLINE void FD_T(tile)(const int strips, const T *restrict a, const T *restri
     const ptrdiff_t whole = rows - rows % FD_UNROLLED;
     for (ptrdiff_t k = 0; k < whole;) {
         const ptrdiff_t stop = FD_MIN(k + FD_CALLED, whole);
-        if (k < FD_ROWS * FD_CALLED) { /* a row of the triangle */
+        if (!after && k < FD_ROWS / apiece * FD_CALLED)
             FD_UNROLL
-            for (int line = 0; line <= strips * FD_C / 8; line++)
-                FD_PREFETCH_WRITE(cells + 8 * line);
-            cells += ld;
-        }
+            for (int r = 0; r < apiece; r++, cells += ld)
+                FD_UNROLL
+                for (int line = 0; line <= strips * FD_C / 8; line++)
+                    FD_PREFETCH_WRITE(cells + 8 * line);
         fd_call(ahead + 1, k * strips, FD_CALLED * strips);
         for (; k < stop; k += FD_UNROLLED) {
             fd_call_line(coming);
             coming += apace;
             FD_UNROLL
-            for (int u = 0; u < FD_UNROLLED; u++)
+            for (int u = 0; u < FD_UNROLLED; u++) {
+                if (far && FD_BYTES == 64)
+                    FD_PREFETCH_NEAR(b + (k + u + FD_SOON) * FD_W);
                 FD_T(tile_row)(strips, a + (k + u) * FD_W, b + (k + u) * FD_W, acc);
+            }
         }
     }
     for (ptrdiff_t k = whole; k < rows; k++)
         FD_T(tile_row)(strips, a + k * FD_W, b + k * FD_W, acc);
-    FD_T(add_tile)(strips, acc, to, ld);
+    if (before)
+        FD_T(add_vectors)(strips, acc, before);
+    if (after)
+        FD_T(put_vectors)(strips, acc, after);
+    else
+        FD_T(add_tile)(strips, acc, to, ld);
 }
 
 #if FD_STRIPS > 1
@@ -154,19 +188,27 @@ FD_ALONE void FD_T(thin_tile)(const T *restrict a, const T *restrict b, ptrdiff_
 FD_ALONE void FD_T(full_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows, double *to,
                               ptrdiff_t ld, const fd_ahead ahead[2])
 {
-    FD_T(tile)(FD_STRIPS, a, b, rows, to, ld, ahead);
+    FD_T(tile)(FD_STRIPS, 0, a, b, rows, to, ld, ahead, NULL, NULL);
+}
+
+FD_ALONE void FD_T(far_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows, double *to,
+                             ptrdiff_t ld, const fd_ahead ahead[2], const vec *before, vec *after)
+{
+    FD_T(tile)(FD_STRIPS, 1, a, b, rows, to, ld, ahead, before, after);
 }
 
 #if FD_STRIPS > 2
 FD_ALONE void FD_T(double_tile)(const T *restrict a, const T *restrict b, ptrdiff_t rows,
                                 double *to, ptrdiff_t ld, const fd_ahead ahead[2])
 {
-    FD_T(tile)(2, a, b, rows, to, ld, ahead);
+    FD_T(tile)(2, 0, a, b, rows, to, ld, ahead, NULL, NULL);
 }
 #endif
 
-/* Strips of the broadcast side kept in L2 while strips of the vector side pass by. */
-#define FD_KEEP ((ptrdiff_t)((1 << 17) / (FD_PANEL * FD_BYTES)))
+/* Strips of the broadcast side kept in L2, of all panels together, while strips of the vector side
+   pass by; and their sums where those of panels are added before they become float64. */
+#define FD_KEEP (3 * (1 << 17) / (FD_PANEL * FD_BYTES))
+typedef vec FD_T(kept)[FD_C / FD_ROWS][FD_ROWS * FD_STRIPS];
 
 /* Vectors of the next tile when so many strips are left, the full ones last, since more strips of
    the broadcast side meet those. One alone would leave the multipliers waiting, but in the
@@ -179,59 +221,84 @@ FD_INLINE ptrdiff_t FD_T(abreast)(ptrdiff_t left, int corner)
     return rest ? rest : FD_MIN(FD_STRIPS, left);
 }
 
-static void FD_T(multiply)(const void *packed_, ptrdiff_t rows, ptrdiff_t cols, ptrdiff_t j0,
-                           ptrdiff_t j1, ptrdiff_t i0, ptrdiff_t i1, double *triangle,
-                           const char *next, ptrdiff_t next_bytes)
+/* Add the products of row strips [j0, j1) with column strips [i, stop), at most FD_STRIPS, of one
+   panel of `steps` vectors; whole tiles by way of `kept`, unless it is NULL: put there by the
+   `first` panel and into the triangle by the `last`. */
+static void FD_T(multiply_strips)(const T *packed, ptrdiff_t steps, ptrdiff_t cols, ptrdiff_t j0,
+                                  ptrdiff_t j1, ptrdiff_t i, ptrdiff_t stop, double *triangle,
+                                  fd_ahead ahead[2], FD_T(kept) *kept, int first, int last)
 {
-    const T *packed = packed_;
-    const ptrdiff_t all = (cols + FD_C - 1) / FD_C, steps = (rows + FD_DEEP - 1) / FD_DEEP;
-    const ptrdiff_t each = FD_UP(FD_MIN(cols, FD_C), FD_ROWS) / FD_ROWS * steps; /* a pair's work */
-    ptrdiff_t pairs = 0; /* of strips */
+    const ptrdiff_t all = (cols + FD_C - 1) / FD_C;
+    for (ptrdiff_t j = j0; j < j1; j++) {
+        const ptrdiff_t ld = (all - j) * FD_C;
+        const T *b = packed + j * FD_STEP;
+        double *to = triangle + fd_triangle_offset(j, all, FD_C);
+        ptrdiff_t left = FD_MAX(i, j);
+#if defined(FD_TURNS) && FD_DEEP == FD_LANES /* floats */
+        if (left == j) {
+            FD_T(square_tile)(b, steps, to, ld, ahead);
+            fd_advance(ahead, steps);
+            left++;
+        }
+#endif
+        const T *a = packed + left * FD_STEP;
+        const ptrdiff_t strips = stop - left;
+        to += (left - j) * FD_C;
+        const ptrdiff_t broadcast = FD_MIN(FD_C, cols - j * FD_C);
+        for (ptrdiff_t r = 0; r < broadcast; r += FD_ROWS) {
+            vec *own = kept ? kept[j - j0][r / FD_ROWS] : NULL;
+            if (strips == FD_STRIPS && cols > FD_WIDE_COLS)
+                FD_T(far_tile)(a, b, steps, to, ld, ahead, first ? NULL : own, last ? NULL : own);
+            else if (strips == FD_STRIPS)
+                FD_T(full_tile)(a, b, steps, to, ld, ahead);
+#if FD_STRIPS > 2
+            else if (strips == 2)
+                FD_T(double_tile)(a, b, steps, to, ld, ahead);
+#endif
+#if FD_STRIPS > 1
+            else if (strips == 1)
+                FD_T(thin_tile)(a, b, steps, to, ld, ahead);
+#endif
+            b += FD_ROWS * FD_LANES;
+            to += FD_ROWS * ld;
+            fd_advance(ahead, strips * steps);
+            fd_advance(ahead + 1, strips * steps);
+        }
+    }
+}
+
+static void FD_T(multiply)(const fd_panels *panels, ptrdiff_t cols, ptrdiff_t j0, ptrdiff_t j1,
+                           ptrdiff_t i0, ptrdiff_t i1, double *triangle, const char *next,
+                           ptrdiff_t next_bytes)
+{
+    const ptrdiff_t count = (panels->rows + panels->each - 1) / panels->each;
+    const ptrdiff_t keep = FD_KEEP / FD_MAX(count, 1), strip = FD_STEP * (ptrdiff_t)sizeof(T);
+    const ptrdiff_t tiles = FD_UP(FD_MIN(cols, FD_C), FD_ROWS) / FD_ROWS; /* of a pair of strips */
+    FD_T(kept) kept[FD_KEEP / FD_TOGETHER];
+    ptrdiff_t pairs = 0;
     for (ptrdiff_t j = j0; j < j1; j++)
         pairs += i1 - FD_MIN(FD_MAX(i0, j), i1);
-    fd_ahead ahead[2] = {fd_spread(next, next_bytes, pairs * each)};
-    for (ptrdiff_t jb = j0; jb < j1; jb += FD_KEEP)
+    fd_ahead ahead[2] = {
+        fd_spread(next, next_bytes, pairs * tiles * ((panels->rows + FD_DEEP - 1) / FD_DEEP))};
+    for (ptrdiff_t jb = j0; jb < j1; jb += keep)
     for (ptrdiff_t i = i0, stop; i < i1; i = stop) {
         stop = i + FD_T(abreast)(i1 - i, i == j0);
         if (stop <= jb) /* below the diagonal */
             continue;
-        const ptrdiff_t end = FD_MIN(FD_MIN(jb + FD_KEEP, j1), stop);
-        const ptrdiff_t coming = FD_T(abreast)(i1 - stop, 0);
-        ahead[1] = fd_spread((const char *)(packed + stop * FD_STEP),
-                             coming * FD_STEP * (ptrdiff_t)sizeof(T),
-                             (end - jb) * (stop - i) * each);
-        for (ptrdiff_t j = jb; j < end; j++) {
-            const ptrdiff_t ld = (all - j) * FD_C;
-            const T *b = packed + j * FD_STEP;
-            double *to = triangle + fd_triangle_offset(j, all, FD_C);
-            ptrdiff_t left = FD_MAX(i, j);
-#if defined(FD_TURNS) && FD_DEEP == FD_LANES /* floats */
-            if (left == j) {
-                FD_T(square_tile)(b, steps, to, ld, ahead);
-                fd_advance(ahead, steps);
-                left++;
-            }
-#endif
-            const T *a = packed + left * FD_STEP;
-            const ptrdiff_t strips = stop - left;
-            to += (left - j) * FD_C;
-            const ptrdiff_t broadcast = FD_MIN(FD_C, cols - j * FD_C);
-            for (ptrdiff_t r = 0; r < broadcast; r += FD_ROWS) {
-                if (strips == FD_STRIPS)
-                    FD_T(full_tile)(a, b, steps, to, ld, ahead);
-#if FD_STRIPS > 2
-                else if (strips == 2)
-                    FD_T(double_tile)(a, b, steps, to, ld, ahead);
-#endif
-#if FD_STRIPS > 1
-                else if (strips == 1)
-                    FD_T(thin_tile)(a, b, steps, to, ld, ahead);
-#endif
-                b += FD_ROWS * FD_LANES;
-                to += FD_ROWS * ld;
-                fd_advance(ahead, strips * steps);
-                fd_advance(ahead + 1, strips * steps);
-            }
+        const ptrdiff_t end = FD_MIN(FD_MIN(jb + keep, j1), stop);
+        for (ptrdiff_t p = 0; p < count; p++) {
+            const char *packed = (const char *)panels->packed + p * panels->apart;
+            const ptrdiff_t rows = FD_MIN(panels->each, panels->rows - p * panels->each);
+            const ptrdiff_t steps = (rows + FD_DEEP - 1) / FD_DEEP;
+            const int last = p + 1 == count;
+            const char *coming = last ? (const char *)panels->packed + stop * strip
+                                      : packed + panels->apart + i * strip;
+            ahead[1] = fd_spread(coming,
+                                 (last ? FD_T(abreast)(i1 - stop, 0) : stop - i) * strip,
+                                 (end - jb) * (stop - i) * tiles * steps);
+            FD_T(multiply_strips)((const T *)packed, steps, cols, jb, end, i, stop, triangle,
+                                  ahead, count > 1 && sizeof(T) < sizeof(double) ? kept : NULL,
+                                  !p, last);
         }
     }
 }
