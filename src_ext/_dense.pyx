@@ -11,7 +11,7 @@ from libc.math cimport isfinite
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memmove, memset
 
 import os
 
@@ -23,6 +23,7 @@ cdef extern from "tile.h" nogil:
     enum: FD_TOGETHER
     enum: FD_TURNED
     enum: FD_TURNED_FEW
+    void FD_PREFETCH_NEAR(const void *address)
 
     ctypedef struct fd_matrix:
         const char *data
@@ -97,6 +98,7 @@ cdef enum:
     APART = 1 << 16
     NARROWED = 256  # elements that are made float32 at a time
     EXPANDED_ROWS = 16  # rows of a triangle that a thread takes
+    MIRRORED_ROWS = 64  # the same of the full matrix: whole blocks
 
 GROUPS = MOST_GROUPS
 LARGE_PAGE = FD_PAGE  # bytes
@@ -482,20 +484,23 @@ cdef class Scatter:
         return (fd_triangle_offset(s, self.strips, width)
                 + (i - s * width) * ((self.strips - s) * width + 1))
 
-    cdef void subtract(self, Py_ssize_t i, Py_ssize_t first, Py_ssize_t last,
-                       double *row) noexcept nogil:
-        """Centre columns [first, last) of row i."""
-        cdef Py_ssize_t j
-        cdef double near, far
-        cdef double weight = self.near_weight + self.far_weight
+    cdef void subtract(self, Py_ssize_t i, Py_ssize_t first, Py_ssize_t last, const double *row,
+                       double *out) noexcept nogil:
+        """Put columns [first, last) of row i, which stand in `row`, into `out`, centred."""
+        cdef Py_ssize_t j, count = last - first
+        cdef double a, b, weight = self.near_weight + self.far_weight
+        cdef const double *near = self.near + first
+        cdef const double *step = self.step + first
         if not self.centred or not self.near_weight > 0:
+            memmove(out, row, count * 8)
             return
-        near = -self.near_weight * self.near[i]
-        far = self.near_weight * self.far_weight / weight * self.step[i]
-        for j in range(first, last):
-            row[j - first] += near * self.near[j]
-            if far != 0:
-                row[j - first] += far * self.step[j]
+        a = -self.near_weight * self.near[i]
+        b = self.near_weight * self.far_weight / weight * self.step[i]
+        for j in range(count):
+            out[j] = row[j] + a * near[j]
+        if b != 0:
+            for j in range(count):
+                out[j] += b * step[j]
 
     cdef void expand(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
         """Move rows [first, last) to their places in a full matrix, and centre them."""
@@ -504,7 +509,7 @@ cdef class Scatter:
         for i in range(first, last):
             row = &self.storage[i * d + i]
             memmove(row, self.triangle + self.row_offset(i), (d - i) * 8)
-            self.subtract(i, i, d, row)
+            self.subtract(i, i, d, row, row)
 
     cdef void narrow(self, Py_ssize_t first, Py_ssize_t last, double divisor) noexcept nogil:
         """The same to a full matrix of float32, over `divisor`."""
@@ -517,8 +522,7 @@ cdef class Scatter:
             start = i
             while start < d:
                 stop = min(start + NARROWED, d)
-                memcpy(part, row + start, (stop - start) * 8)
-                self.subtract(i, start, stop, part)
+                self.subtract(i, start, stop, row + start, part)
                 for j in range(start, stop):
                     to[i * d + j] = <float>(part[j - start] / divisor)
                 start = stop
@@ -530,11 +534,18 @@ ctypedef fused real:
 
 
 cdef void mirror(real *out, Py_ssize_t d, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    """Copy the upper half to rows [first, last) of the lower half, a square block a time."""
-    cdef Py_ssize_t i, j, ib, jb
+    """Copy the upper half to rows [first, last) of the lower half, a square block a time.
+
+    The next block is called meanwhile: no processor foresees lines that are rows apart.
+    """
+    cdef Py_ssize_t i, j, ib, jb, line, lines = 32 * sizeof(real) // 64 + 1
     for jb in range(first, last, 32):
         for ib in range(0, jb + 1, 32):
             for j in range(jb, min(jb + 32, last)):
+                if ib + 32 <= jb:
+                    for line in range(lines):
+                        FD_PREFETCH_NEAR(<char *>(out + (ib + 32 + j - jb) * d + jb) + 64 * line)
+                        FD_PREFETCH_NEAR(<char *>(out + j * d + ib + 32) + 64 * line)
                 for i in range(ib, min(ib + 32, j)):
                     out[j * d + i] = out[i * d + j]
     for i in range(first, last):
@@ -555,7 +566,7 @@ cdef class Expansion(Chunks):
                  double divisor=0):
         self.scatter, self.mirrored, self.divisor = scatter, mirrored, divisor
         scatter.unfold()
-        self.divide(first, last, EXPANDED_ROWS)
+        self.divide(first, last, MIRRORED_ROWS if mirrored else EXPANDED_ROWS)
 
     cdef void chunk(self, Py_ssize_t first, Py_ssize_t last, void *mine) noexcept nogil:
         cdef double *whole = &self.scatter.storage[0]
